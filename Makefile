@@ -1,0 +1,45 @@
+# sparse_fairseq: `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help setup test test-slow lint format bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## create .venv and install the pinned dependencies
+
+# The order matters: fairseq-fixed and fastBPE are built from source, and an isolated build would
+# fetch another torch or fail.
+$(INSTALLED): requirements.txt pyproject.toml
+	@PYTHON="$(PYTHON)" CXX="$(CXX)" sh .ci/preflight
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c requirements.txt torch
+	$(BIN)/pip install -q -c requirements.txt cython numpy setuptools wheel
+	$(BIN)/pip install -q --no-build-isolation -r requirements.txt
+	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+test: $(INSTALLED) ## run the tests (all but the slow ones), setting up first if needed
+	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+
+test-slow: $(INSTALLED) ## run the slow tests
+	$(BIN)/python -m pytest -q -m "slow and not gpu"
+
+lint: $(INSTALLED) ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## put the code in format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## time the losses beside F.cross_entropy and the entmax package
+	$(BIN)/python -m experiments.bench.losses
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

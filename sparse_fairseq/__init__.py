@@ -1,0 +1,1 @@
+"""Sparse outputs for fairseq translation models."""

@@ -1,0 +1,521 @@
+"""The losses whose gradient is p − q: α-ReLU loss (SE Eq. 2), α-entmax loss (S2S Eq. 11).
+
+All are Fenchel-Young losses, Ω*(z) + Ω(q) − qᵀz. The forward pass keeps only the support of p,
+as (index, value); the backward pass writes the dense gradient once. The math of the mappings is
+in ``_solvers`` and ``_tsallis``.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import _checks, _tsallis
+from ._solvers import (
+    CHUNK,
+    chunk_maxima,
+    columns_above,
+    dense_scores,
+    is_dense,
+    round_down,
+    solve_entmax,
+)
+from .mappings import Alpha, alpha_relu, entmax, row_blocks
+
+
+class RowStats(NamedTuple):
+    """What a loss saw of p, for each target; free, because the forward pass has it at hand."""
+
+    support: Tensor  # int64, number of non-zero scores (without the ``uncounted`` classes)
+    total: Tensor  # Σp: 1 for entmax, the self-normalisation of α-ReLU (SE §4.5)
+    target_score: Tensor  # p of the target
+    correct: Tensor  # bool, no class scores higher than the target
+
+
+class Block(NamedTuple):
+    """A mapping applied to a block of rows, on candidate columns [rows, k]."""
+
+    p: Tensor
+    col: Tensor | None  # None: all columns in order
+    conjugate: Tensor  # float64 [rows, 1], Ω*(z − shift)
+    shift: Tensor | float  # float64 [rows, 1] or a number
+    max: Tensor  # [rows, 1]
+    # What p of dense rows is computed from again in the backward pass; None: keep the support.
+    again: tuple[Tensor, ...] | None = None
+
+
+@dataclass(frozen=True)
+class EntmaxMapping:
+    """α-entmax for the losses below. Ω is the negative Tsallis entropy."""
+
+    alpha: Alpha
+    options: dict = field(default_factory=dict)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return entmax(z, self.alpha, **self.options)
+
+    def block(self, z: Tensor) -> Block:
+        alpha = self.alpha
+        solved = solve_entmax(z, alpha, **self.options)
+        log_peak = _tsallis.log_of_support(solved.p.amax(1, keepdim=True))
+        shift = solved.max.where(solved.max.isfinite(), 0.0)
+        again = (shift, log_peak) if solved.is_dense() else None
+        # pᵀz + H(p) without a sum of powers: at the largest score p^(α−1) tells τ.
+        log_peak = log_peak.double()
+        conjugate = -log_peak * _tsallis.phi1((alpha - 1.0) * log_peak)
+        if isinstance(alpha, Tensor) or alpha != 1.0:
+            # No score under −1/(α−1) is in the support; 0 · −inf must stay 0.
+            lowest = -1.0 / (alpha - 1.0 + 1e-30)
+            score = (solved.p * solved.shifted.clamp(min=lowest)).sum(1, keepdim=True)
+            conjugate = ((alpha - 1.0) * score.double() + conjugate) / alpha
+        return Block(solved.p, solved.col, conjugate, shift.double(), solved.max, again)
+
+    def dense_scores(self, z: Tensor, top: Tensor, log_peak: Tensor) -> Tensor:
+        assert isinstance(self.alpha, float)
+        return dense_scores(z, top, log_peak, self.alpha)
+
+    def negentropy(self, q: Tensor) -> Tensor:
+        return -_tsallis.entropy(q, self.alpha)
+
+    def with_alpha(self, alpha: Tensor | None) -> "EntmaxMapping":
+        return self if alpha is None else EntmaxMapping(alpha, self.options)
+
+    def of_rows(self, rows: slice) -> "EntmaxMapping":
+        return self.with_alpha(self.alpha[rows] if isinstance(self.alpha, Tensor) else None)
+
+
+@dataclass(frozen=True)
+class AlphaReLUMapping:
+    """α-ReLU for the losses below. Ω(q) = Σ q^α / (α(α−1)), the entropy of SE Eq. 2 but for
+    its constant; Eq. 14 prints another one, which is not consistent with Lemma 1."""
+
+    alpha: float
+    tau: float
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return alpha_relu(z, self.alpha, self.tau)
+
+    def block(self, z: Tensor) -> Block:
+        shift = self.tau / (self.alpha - 1.0)
+        value, col, again = z, None, None
+        if z.shape[1] <= 2 * CHUNK:
+            top = z.amax(1, keepdim=True)
+        else:
+            chunks = chunk_maxima(z)
+            top = chunks[0].amax(1, keepdim=True)
+            bound = round_down(torch.full_like(top, shift, dtype=torch.float64), z.dtype)
+            if is_dense(z, bound):
+                again = (top,)
+            else:
+                value, col = columns_above(z, bound, chunks)
+        if again is None:
+            value = value.double()
+        gap = (value * (self.alpha - 1.0)).sub_(self.tau).clamp_(min=0.0)
+        p = self._scores(gap, top)
+        conjugate = (p * gap).sum(1, keepdim=True).double() / self.alpha  # p·gap = p^α
+        return Block(p, col, conjugate, shift, top, again)
+
+    def _scores(self, gap: Tensor, top: Tensor) -> Tensor:
+        if self.alpha == 1.5:
+            p = gap.square()
+        else:
+            p = gap.clone() if self.alpha == 2.0 else gap.pow(1.0 / (self.alpha - 1.0))
+        return p.masked_fill_(top.isnan() | (top == float("inf")), float("nan"))
+
+    def dense_scores(self, z: Tensor, top: Tensor) -> Tensor:
+        gap = (z * (self.alpha - 1.0)).sub_(self.tau).clamp_(min=0.0)
+        return self._scores(gap, top)
+
+    def negentropy(self, q: Tensor) -> Tensor:
+        return q.pow(self.alpha).sum(-1, keepdim=True) / (self.alpha * (self.alpha - 1.0))
+
+    def with_alpha(self, alpha: Tensor | None) -> "AlphaReLUMapping":
+        return self  # α is a number here
+
+    def of_rows(self, rows: slice) -> "AlphaReLUMapping":
+        return self
+
+
+Mapping = EntmaxMapping | AlphaReLUMapping
+
+
+# --- targets --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Target:
+    """q for every row: (1−ε)e_y + ε/V for class indices y, or given rows of probabilities."""
+
+    index: Tensor | None  # int64 [rows]
+    rows: Tensor | None  # [rows, classes]
+    smoothing: float
+    classes: int
+
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        if self.rows is not None:
+            q = self.rows.to(dtype)
+            return q.lerp(torch.full_like(q, 1 / self.classes), self.smoothing)
+        assert self.index is not None
+        q = F.one_hot(self.index, self.classes).to(dtype)
+        return q * (1 - self.smoothing) + self.smoothing / self.classes
+
+    def likeliest(self) -> Tensor:
+        """The class that counts as the right one."""
+        if self.rows is not None:
+            return self.rows.argmax(1)
+        assert self.index is not None
+        return self.index
+
+    def of_rows(self, rows: slice) -> "Target":
+        return Target(
+            None if self.index is None else self.index[rows],
+            None if self.rows is None else self.rows[rows],
+            self.smoothing,
+            self.classes,
+        )
+
+    def score(self, z: Tensor, shift: Tensor | float) -> Tensor:
+        """qᵀ(z − shift) [rows, 1] in float64, without what q = 0 multiplies."""
+        if self.rows is not None:
+            q = self.dense(torch.float64)
+            return (q * (z.double() - shift).where(q != 0, 0.0)).sum(1, keepdim=True)
+        assert self.index is not None
+        at_target = z.gather(1, self.index[:, None]).double() - shift
+        if not self.smoothing:
+            return at_target
+        mean = z.mean(1, keepdim=True, dtype=torch.float64) - shift
+        return (1 - self.smoothing) * at_target + self.smoothing * mean
+
+    def negentropy(self, mapping: Mapping) -> Tensor | float:
+        """Ω(q) [rows, 1] (or one value for all rows)."""
+        if self.rows is not None:
+            return mapping.negentropy(self.dense(torch.float64))
+        rest = self.smoothing / self.classes
+        device = self.index.device if self.index is not None else None
+        q = torch.tensor([[1 - self.smoothing + rest]], dtype=torch.float64, device=device)
+        value = mapping.negentropy(q)
+        if self.smoothing:
+            value = value + (self.classes - 1) * mapping.negentropy(torch.full_like(q, rest))
+        return value
+
+    def subtract_from(self, grad: Tensor, upstream: Tensor) -> None:
+        """grad −= upstream · q in place, where grad is zero or holds upstream · p."""
+        if self.rows is not None:
+            for rows in row_blocks(grad):
+                q = self.of_rows(rows).dense(upstream.dtype)
+                grad[rows] -= (upstream[rows, None] * q).to(grad.dtype)
+            return
+        assert self.index is not None
+        at_target = -(1 - self.smoothing) * upstream
+        grad.scatter_add_(1, self.index[:, None], at_target[:, None].to(grad.dtype))
+
+
+# --- the loss -------------------------------------------------------------------------------
+
+
+class _FenchelYoung(torch.autograd.Function):
+    """Loss of every row [rows], and the fields of ``RowStats``, from scores [rows, classes]."""
+
+    @staticmethod
+    def forward(ctx, z, alpha_rows, mapping, target, live, uncounted, stats_wanted):
+        dtype = _checks.compute_dtype(z.dtype)
+        losses, slopes, supports, stats, ctx.dense = [], [], [], [], []
+        for rows in row_blocks(z):
+            scores, q, own = z[rows].to(dtype), target.of_rows(rows), mapping.of_rows(rows)
+            block = own.block(scores)
+            loss = block.conjugate - q.score(scores, block.shift) + q.negentropy(own)
+            losses.append(loss.squeeze(1))
+            if ctx.needs_input_grad[1]:
+                slopes.append(_slope(block, own, q))
+            if block.again is None:
+                supports.append(_support(block, rows.start, z.shape[1], dtype))
+            else:
+                ctx.dense.append((rows, block.again))
+            if stats_wanted:
+                stats.append(_stats(scores, block, q, uncounted))
+        ctx.mapping, ctx.target = mapping, target
+        nothing = (live.new_empty(0, dtype=torch.int64), z.new_empty(0, dtype=dtype))
+        flat, value = (torch.cat(part) for part in zip(*supports or [nothing], strict=True))
+        slope = torch.cat(slopes) if slopes else None
+        ctx.save_for_backward(z, alpha_rows, flat, value, slope, live)
+        loss = torch.cat(losses).masked_fill(~live, 0.0).to(dtype)
+        fields = tuple(torch.cat(part) for part in zip(*stats, strict=True))
+        ctx.mark_non_differentiable(*fields)
+        return (loss, *fields)
+
+    @staticmethod
+    def backward(ctx, upstream, *_):
+        z, alpha_rows, flat, value, slope, live = ctx.saved_tensors
+        upstream = upstream * live
+        if torch.is_grad_enabled():
+            grads = _differentiable_backward(ctx, z, alpha_rows, upstream, live)
+        else:
+            grad_z = grad_alpha = None
+            if ctx.needs_input_grad[0]:
+                grad_z = _gradient(z, flat, value, ctx, upstream, live)
+            if ctx.needs_input_grad[1]:
+                grad_alpha = (upstream.double() * slope.masked_fill(~live, 0.0))[:, None]
+            grads = grad_z, grad_alpha
+        return (*grads, None, None, None, None, None)
+
+
+def _slope(block: Block, mapping: Mapping, target: Target) -> Tensor:
+    """dL/dα of every row: by the envelope theorem p may be held fixed."""
+    slope = _tsallis.entropy_slope(block.p.double(), mapping.alpha)
+    if target.rows is not None or target.smoothing:
+        slope = slope - _tsallis.entropy_slope(target.dense(torch.float64), mapping.alpha)
+    return slope.squeeze(1)
+
+
+def _support(block: Block, start: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Flat index and value of p ≠ 0. NaN is not zero, so a NaN row is in it."""
+    row, place = (block.p != 0).nonzero(as_tuple=True)
+    col = place if block.col is None else block.col[row, place]
+    return (row + start) * classes + col, block.p[row, place].to(dtype)
+
+
+def _stats(z: Tensor, block: Block, target: Target, uncounted: Tensor | None):
+    """The fields of RowStats for a block of rows."""
+    index = target.likeliest()[:, None]
+    counted = block.p != 0
+    if block.col is None:
+        if uncounted is not None:
+            counted[:, uncounted] = False
+        target_score = block.p.gather(1, index).squeeze(1)
+    else:
+        if uncounted is not None:
+            counted &= ~torch.isin(block.col, uncounted)
+        target_score = block.p.where(block.col == index, 0.0).sum(1)
+    correct = z.gather(1, index) == block.max.to(z.dtype)
+    return counted.sum(1), block.p.sum(1).to(z.dtype), target_score.to(z.dtype), correct.squeeze(1)
+
+
+def _gradient(z, flat, value, ctx, upstream, live):
+    """upstream · (p − q), dense, written once: q's constant part, then p, then q's peak."""
+    target, classes = ctx.target, z.shape[1]
+    smooth = target.rows is None and target.smoothing
+    if smooth:
+        rest = -upstream * (target.smoothing / classes)
+        grad = rest[:, None].to(z.dtype).expand(z.shape).contiguous()
+    else:
+        grad = torch.zeros_like(z, memory_format=torch.contiguous_format)
+    row = flat // classes
+    scaled = (upstream[row] * value).to(z.dtype)
+    if smooth:
+        grad.view(-1).index_add_(0, flat, scaled)
+    else:
+        grad.view(-1)[flat] = scaled
+    for rows, again in ctx.dense:
+        p = ctx.mapping.dense_scores(z[rows].to(upstream.dtype), *again)
+        grad[rows] += p.mul_(upstream[rows, None]).to(z.dtype)
+    target.subtract_from(grad, upstream)
+    poisoned = row[value.isnan()]
+    if len(poisoned):
+        grad[poisoned] = float("nan")
+    grad[~live] = 0.0
+    return grad
+
+
+def _differentiable_backward(ctx, z, alpha_rows, upstream, live):
+    """The same gradients as plain torch on z and α, for a second derivative."""
+    dtype = upstream.dtype
+    mapping = ctx.mapping.with_alpha(alpha_rows)
+    p = mapping(z.to(dtype)).masked_fill(~live[:, None], 0.0)
+    q = ctx.target.dense(dtype)
+    grad_z = (upstream[:, None] * (p - q)).to(z.dtype)
+    grad_alpha = None
+    if alpha_rows is not None:
+        slope = _tsallis.entropy_slope(p.double(), alpha_rows)
+        slope = slope - _tsallis.entropy_slope(q.double(), alpha_rows)
+        grad_alpha = upstream[:, None].double() * slope
+    return grad_z, grad_alpha
+
+
+def _reduce(loss: Tensor, live: Tensor, reduction: str, shape: torch.Size) -> Tensor:
+    if reduction == "none":
+        return loss.view(shape)
+    if reduction == "sum":
+        return loss.sum()
+    # Nothing to average is 0, not NaN: a batch of padding must not end a training run.
+    return loss.sum() / live.sum().clamp(min=1)
+
+
+def _read_target(
+    target: Tensor, z: Tensor, ignore_index: int, smoothing: float
+) -> tuple[Target, Tensor]:
+    """q, and which rows count."""
+    classes, rows = z.shape[-1], z.shape[:-1].numel()
+    if target.dtype.is_floating_point and target.shape == z.shape:
+        if target.requires_grad:
+            raise ValueError("soft targets get no gradient: detach them")
+        everything = torch.ones(rows, dtype=torch.bool, device=z.device)
+        return Target(None, target.reshape(rows, classes), smoothing, classes), everything
+    _checks.check_target(target, z.shape, ignore_index)
+    live = (target != ignore_index).reshape(rows)
+    index = target.reshape(rows).long().masked_fill(~live, 0)
+    return Target(index, None, smoothing, classes), live
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all losses take, as in :func:`torch.nn.functional.cross_entropy`."""
+
+    reduction: str = "mean"
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _checks.check_choice("reduction", self.reduction, _checks.REDUCTIONS)
+        if not 0.0 <= self.label_smoothing <= 1.0:
+            raise ValueError(f"label_smoothing must be in [0, 1], got {self.label_smoothing}")
+
+
+def fenchel_young_loss(
+    z: Tensor,
+    target: Tensor,
+    mapping: Mapping,
+    options: Options,
+    stats_wanted: bool = False,
+    uncounted: Tensor | None = None,
+) -> tuple[Tensor, RowStats | None]:
+    """The loss of a mapping, reduced, and RowStats where wanted."""
+    if z.dim() == 0 or z.shape[-1] == 0:
+        raise ValueError(f"scores need at least one class, got shape {tuple(z.shape)}")
+    dtype, leading = _checks.compute_dtype(z.dtype), z.shape[:-1]
+    q, live = _read_target(target, z, options.ignore_index, options.label_smoothing)
+    rows = z.reshape(len(live), z.shape[-1])
+    if len(rows):
+        alpha_rows = mapping.alpha if isinstance(mapping.alpha, Tensor) else None
+        detached = mapping.with_alpha(None if alpha_rows is None else alpha_rows.detach())
+        loss, *fields = _FenchelYoung.apply(
+            rows, alpha_rows, detached, q, live, uncounted, stats_wanted
+        )
+    else:
+        loss = rows.to(dtype).sum(1)
+        fields = [live.long(), loss.detach(), loss.detach(), live]
+    stats = RowStats(*(part.view(leading) for part in fields)) if stats_wanted else None
+    return _reduce(loss, live, options.reduction, leading), stats
+
+
+# --- what users call ------------------------------------------------------------------------
+
+
+def _alpha_relu_mapping(alpha: float, tau: float) -> AlphaReLUMapping:
+    _checks.check_alpha(alpha, strict=True)
+    _checks.check_tau(tau)
+    return AlphaReLUMapping(float(alpha), float(tau))
+
+
+def _entmax_mapping(z: Tensor, alpha: Alpha, solver: str, topk: int, n_iter: int) -> EntmaxMapping:
+    _checks.check_alpha(alpha)
+    _checks.check_solver(solver, topk, n_iter)
+    solver_options = {"solver": solver, "topk": topk, "n_iter": n_iter}
+    return EntmaxMapping(_checks.alpha_per_row(alpha, z.shape), solver_options)
+
+
+def alpha_relu_loss(
+    z: Tensor,
+    target: Tensor,
+    alpha: float = 1.5,
+    tau: float = 0.0,
+    *,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The loss of SE Eq. 2, with gradient α-ReLU(z) − q (Lemma 1).
+
+    Parameters
+    ----------
+    z
+        Scores, classes in the last dimension.
+    target
+        Class indices with the leading shape of z, or non-negative weights q with its shape.
+    alpha, tau
+        α > 1 and the constant threshold τ of α-ReLU.
+    reduction, ignore_index, label_smoothing
+        As in :func:`torch.nn.functional.cross_entropy`, with q = (1−ε)e_y + ε/V. The mean over
+        no target at all is 0.
+
+    Returns
+    -------
+    Tensor
+        float32 (float64 for float64 scores). At least 0, and 0 exactly when p = q.
+
+    >>> alpha_relu_loss(torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([0]))
+    tensor(0.4167)
+    """
+    options = Options(reduction, ignore_index, label_smoothing)
+    return fenchel_young_loss(z, target, _alpha_relu_mapping(alpha, tau), options)[0]
+
+
+def alpha_relu_loss_with_stats(
+    z: Tensor,
+    target: Tensor,
+    alpha: float = 1.5,
+    tau: float = 0.0,
+    *,
+    uncounted: Tensor | None = None,
+    **options,
+) -> tuple[Tensor, RowStats]:
+    """:func:`alpha_relu_loss`, and :class:`RowStats` of the scores."""
+    mapping = _alpha_relu_mapping(alpha, tau)
+    loss, stats = fenchel_young_loss(z, target, mapping, Options(**options), True, uncounted)
+    assert stats is not None
+    return loss, stats
+
+
+def entmax_loss(
+    z: Tensor,
+    target: Tensor,
+    alpha: Alpha = 1.5,
+    *,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    solver: str = "auto",
+    topk: int = 100,
+    n_iter: int = 50,
+) -> Tensor:
+    """The α-entmax loss of S2S Eq. 11, with gradient α-entmax(z) − q; α = 1 is cross-entropy.
+
+    ``alpha`` may be a tensor that broadcasts to ``z.shape[:-1] + (1,)``; it receives a gradient.
+    ``solver``, ``topk`` and ``n_iter`` as in :func:`entmax`; the rest as in
+    :func:`alpha_relu_loss`. With soft or smoothed targets the loss includes −H(q), so that 0
+    means p = q.
+
+    >>> entmax_loss(torch.tensor([[1.0, 0.5, -1.0]]), torch.tensor([0]), alpha=2.0)
+    tensor(0.0625)
+    """
+    mapping = _entmax_mapping(z, alpha, solver, topk, n_iter)
+    options = Options(reduction, ignore_index, label_smoothing)
+    return fenchel_young_loss(z, target, mapping, options)[0]
+
+
+def entmax_loss_with_stats(
+    z: Tensor,
+    target: Tensor,
+    alpha: Alpha = 1.5,
+    *,
+    solver: str = "auto",
+    topk: int = 100,
+    n_iter: int = 50,
+    uncounted: Tensor | None = None,
+    **options,
+) -> tuple[Tensor, RowStats]:
+    """:func:`entmax_loss`, and :class:`RowStats` of the probabilities."""
+    mapping = _entmax_mapping(z, alpha, solver, topk, n_iter)
+    loss, stats = fenchel_young_loss(z, target, mapping, Options(**options), True, uncounted)
+    assert stats is not None
+    return loss, stats
+
+
+def sparsemax_loss(z: Tensor, target: Tensor, **options) -> Tensor:
+    """The sparsemax loss: :func:`entmax_loss` with α = 2, and its options.
+
+    >>> sparsemax_loss(torch.tensor([[1.0, 0.5, -1.0]]), torch.tensor([0]))
+    tensor(0.0625)
+    """
+    return entmax_loss(z, target, 2.0, **options)
