@@ -1,0 +1,84 @@
+"""Set-up: one clear line for what is missing, one place for versions, help for every target."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def preflight(
+    python: str, cxx: str = "c++", path: str | None = None
+) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHON": python, "CXX": cxx}
+    return subprocess.run(
+        ["sh", str(ROOT / ".ci/preflight")],
+        env=environment if path is None else {**environment, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+def python_that_fails(folder: Path, word: str, version: str = "3.11") -> str:
+    """A python3 whose -c code fails if it contains ``word``, and that says it is ``version``."""
+    script = folder / "python"
+    script.write_text(
+        f'#!/bin/sh\ncase "$2" in *print*) echo {version}; exit 0;; *{word}*) exit 1;; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_preflight_passes_here():
+    done = preflight(sys.executable)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("word", "version", "says"),
+    [
+        ("version_info", "3.9", "Python 3.11 or newer is needed, .* is 3.9: install one"),
+        ("ensurepip", "3.12", "no venv module: apt-get install python3.12-venv"),
+        ("Python.h", "3.12", r"no headers \(Python.h\): apt-get install python3.12-dev"),
+    ],
+)
+def test_preflight_names_what_python_lacks(tmp_path, word, version, says):
+    done = preflight(python_that_fails(tmp_path, word, version))
+    assert done.returncode != 0
+    assert re.fullmatch(f"sparse_fairseq: .*{says}.*\n", done.stderr), done.stderr
+
+
+def test_preflight_names_a_missing_python_or_compiler():
+    done = preflight("/no/python3")
+    assert done.returncode != 0 and re.fullmatch(
+        r"sparse_fairseq: no /no/python3: .*\n", done.stderr
+    )
+    done = preflight(sys.executable, cxx="/no/g++")
+    assert done.returncode != 0
+    assert re.fullmatch(
+        r"sparse_fairseq: no C\+\+ compiler .*apt-get install g\+\+.*\n", done.stderr
+    )
+
+
+def test_every_dependency_is_pinned_once():
+    pins = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(), re.M)
+    names = [name.lower().replace("_", "-") for name, _ in pins]
+    assert len(names) == len(set(names))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for name in project["dependencies"] + project["optional-dependencies"]["dev"]:
+        assert re.fullmatch(r"[\w-]+", name), f"{name}: versions belong into requirements.txt"
+        assert name.lower().replace("_", "-") in names
+    assert ("torch", "2.13.0") in pins and ("fairseq-fixed", "0.12.3.1") in pins
+
+
+def test_help_lists_every_target():
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  make (\S+) +\S", done.stdout, re.M)
+    assert sorted(listed) == sorted(phony)
