@@ -30,17 +30,17 @@ def check_alpha(alpha: float | Tensor, minimum: float = 1.0, strict: bool = Fals
         raise ValueError(f"{bound} and finite, got {alpha}")
 
 
-def alpha_per_row(alpha: float | Tensor, shape: torch.Size) -> float | Tensor:
-    """α for rows of shape ``shape`` (classes last): a number, or a float64 column [rows, 1].
+def alpha_per_row(alpha: float | Tensor, leading: torch.Size) -> float | Tensor:
+    """α for rows of the given leading shape: a number, or a float64 column [rows, 1].
 
     A tensor with one element that needs no gradient is a number; anything else must broadcast to
-    the leading shape with size 1 (or no entry) for the classes.
+    the leading shape followed by 1, for the classes.
     """
     if not isinstance(alpha, Tensor):
         return float(alpha)
     if alpha.numel() == 1 and not alpha.requires_grad:
         return float(alpha.item())
-    rows = torch.Size((*shape[:-1], 1))
+    rows = torch.Size((*leading, 1))
     try:
         expanded = alpha.to(torch.float64).expand(rows)
     except RuntimeError:

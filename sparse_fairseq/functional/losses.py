@@ -5,6 +5,7 @@ as (index, value); the backward pass writes the dense gradient once. The math of
 in ``_solvers`` and ``_tsallis``.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -215,35 +216,66 @@ class Target:
 # --- the loss -------------------------------------------------------------------------------
 
 
+class Forward(NamedTuple):
+    """What a forward pass over blocks of rows leaves for the backward pass."""
+
+    loss: Tensor  # float64 [rows], 0 for rows that do not count
+    slope: Tensor | None  # float64 [rows], dL/dα where it is wanted
+    flat: Tensor  # int64 [n], row · classes + column of p ≠ 0, ascending
+    value: Tensor  # [n], p there
+    dense: list  # (rows, what p is computed from) of the blocks that are not in ``flat``
+    fields: tuple[Tensor, ...]  # of RowStats, where they are wanted
+
+
+def forward_blocks(
+    blocks: Iterable[tuple[slice, Tensor]],
+    mapping: Mapping,
+    target: Target,
+    live: Tensor,
+    slope_wanted: bool,
+    stats_wanted: bool,
+    uncounted: Tensor | None,
+) -> Forward:
+    """The losses of blocks of scores, each given with the rows that it holds."""
+    losses, slopes, supports, stats, dense = [], [], [], [], []
+    for rows, z in blocks:
+        q, own = target.of_rows(rows), mapping.of_rows(rows)
+        block = own.block(z)
+        loss = block.conjugate - q.score(z, block.shift) + q.negentropy(own)
+        losses.append(loss.squeeze(1))
+        if slope_wanted:
+            slopes.append(_slope(block, own, q))
+        if block.again is None:
+            supports.append(_support(block, rows.start, z))
+        else:
+            dense.append((rows, block.again))
+        if stats_wanted:
+            stats.append(_stats(z, block, q, uncounted))
+    nothing = (live.new_empty(0, dtype=torch.int64), losses[0].new_empty(0, dtype=z.dtype))
+    flat, value = (torch.cat(part) for part in zip(*supports or [nothing], strict=True))
+    return Forward(
+        torch.cat(losses).masked_fill(~live, 0.0),
+        torch.cat(slopes) if slopes else None,
+        flat,
+        value,
+        dense,
+        tuple(torch.cat(part) for part in zip(*stats, strict=True)),
+    )
+
+
 class _FenchelYoung(torch.autograd.Function):
     """Loss of every row [rows], and the fields of ``RowStats``, from scores [rows, classes]."""
 
     @staticmethod
     def forward(ctx, z, alpha_rows, mapping, target, live, uncounted, stats_wanted):
         dtype = _checks.compute_dtype(z.dtype)
-        losses, slopes, supports, stats, ctx.dense = [], [], [], [], []
-        for rows in row_blocks(z):
-            scores, q, own = z[rows].to(dtype), target.of_rows(rows), mapping.of_rows(rows)
-            block = own.block(scores)
-            loss = block.conjugate - q.score(scores, block.shift) + q.negentropy(own)
-            losses.append(loss.squeeze(1))
-            if ctx.needs_input_grad[1]:
-                slopes.append(_slope(block, own, q))
-            if block.again is None:
-                supports.append(_support(block, rows.start, z.shape[1], dtype))
-            else:
-                ctx.dense.append((rows, block.again))
-            if stats_wanted:
-                stats.append(_stats(scores, block, q, uncounted))
-        ctx.mapping, ctx.target = mapping, target
-        nothing = (live.new_empty(0, dtype=torch.int64), z.new_empty(0, dtype=dtype))
-        flat, value = (torch.cat(part) for part in zip(*supports or [nothing], strict=True))
-        slope = torch.cat(slopes) if slopes else None
-        ctx.save_for_backward(z, alpha_rows, flat, value, slope, live)
-        loss = torch.cat(losses).masked_fill(~live, 0.0).to(dtype)
-        fields = tuple(torch.cat(part) for part in zip(*stats, strict=True))
-        ctx.mark_non_differentiable(*fields)
-        return (loss, *fields)
+        blocks = ((rows, z[rows].to(dtype)) for rows in row_blocks(z))
+        slope_wanted = ctx.needs_input_grad[1]
+        done = forward_blocks(blocks, mapping, target, live, slope_wanted, stats_wanted, uncounted)
+        ctx.mapping, ctx.target, ctx.dense = mapping, target, done.dense
+        ctx.save_for_backward(z, alpha_rows, done.flat, done.value, done.slope, live)
+        ctx.mark_non_differentiable(*done.fields)
+        return (done.loss.to(dtype), *done.fields)
 
     @staticmethod
     def backward(ctx, upstream, *_):
@@ -256,9 +288,13 @@ class _FenchelYoung(torch.autograd.Function):
             if ctx.needs_input_grad[0]:
                 grad_z = _gradient(z, flat, value, ctx, upstream, live)
             if ctx.needs_input_grad[1]:
-                grad_alpha = (upstream.double() * slope.masked_fill(~live, 0.0))[:, None]
+                grad_alpha = alpha_gradient(slope, upstream, live)
             grads = grad_z, grad_alpha
         return (*grads, None, None, None, None, None)
+
+
+def alpha_gradient(slope: Tensor, upstream: Tensor, live: Tensor) -> Tensor:
+    return (upstream.double() * slope.masked_fill(~live, 0.0))[:, None]
 
 
 def _slope(block: Block, mapping: Mapping, target: Target) -> Tensor:
@@ -269,11 +305,11 @@ def _slope(block: Block, mapping: Mapping, target: Target) -> Tensor:
     return slope.squeeze(1)
 
 
-def _support(block: Block, start: int, classes: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _support(block: Block, start: int, z: Tensor) -> tuple[Tensor, Tensor]:
     """Flat index and value of p ≠ 0. NaN is not zero, so a NaN row is in it."""
     row, place = (block.p != 0).nonzero(as_tuple=True)
     col = place if block.col is None else block.col[row, place]
-    return (row + start) * classes + col, block.p[row, place].to(dtype)
+    return (row + start) * z.shape[1] + col, block.p[row, place].to(z.dtype)
 
 
 def _stats(z: Tensor, block: Block, target: Target, uncounted: Tensor | None):
@@ -333,29 +369,13 @@ def _differentiable_backward(ctx, z, alpha_rows, upstream, live):
     return grad_z, grad_alpha
 
 
-def _reduce(loss: Tensor, live: Tensor, reduction: str, shape: torch.Size) -> Tensor:
+def reduce_loss(loss: Tensor, live: Tensor, reduction: str, shape: torch.Size) -> Tensor:
     if reduction == "none":
         return loss.view(shape)
     if reduction == "sum":
         return loss.sum()
     # Nothing to average is 0, not NaN: a batch of padding must not end a training run.
     return loss.sum() / live.sum().clamp(min=1)
-
-
-def _read_target(
-    target: Tensor, z: Tensor, ignore_index: int, smoothing: float
-) -> tuple[Target, Tensor]:
-    """q, and which rows count."""
-    classes, rows = z.shape[-1], z.shape[:-1].numel()
-    if target.dtype.is_floating_point and target.shape == z.shape:
-        if target.requires_grad:
-            raise ValueError("soft targets get no gradient: detach them")
-        everything = torch.ones(rows, dtype=torch.bool, device=z.device)
-        return Target(None, target.reshape(rows, classes), smoothing, classes), everything
-    _checks.check_target(target, z.shape, ignore_index)
-    live = (target != ignore_index).reshape(rows)
-    index = target.reshape(rows).long().masked_fill(~live, 0)
-    return Target(index, None, smoothing, classes), live
 
 
 @dataclass(frozen=True)
@@ -372,6 +392,21 @@ class Options:
             raise ValueError(f"label_smoothing must be in [0, 1], got {self.label_smoothing}")
 
 
+def read_target(target: Tensor, shape: torch.Size, options: Options) -> tuple[Target, Tensor]:
+    """q for scores of ``shape``, and which of the rows count."""
+    classes, rows = shape[-1], shape[:-1].numel()
+    smoothing, ignore_index = options.label_smoothing, options.ignore_index
+    if target.dtype.is_floating_point and target.shape == shape:
+        if target.requires_grad:
+            raise ValueError("soft targets get no gradient: detach them")
+        everything = torch.ones(rows, dtype=torch.bool, device=target.device)
+        return Target(None, target.reshape(rows, classes), smoothing, classes), everything
+    _checks.check_target(target, shape, ignore_index)
+    live = (target != ignore_index).reshape(rows)
+    index = target.reshape(rows).long().masked_fill(~live, 0)
+    return Target(index, None, smoothing, classes), live
+
+
 def fenchel_young_loss(
     z: Tensor,
     target: Tensor,
@@ -384,7 +419,7 @@ def fenchel_young_loss(
     if z.dim() == 0 or z.shape[-1] == 0:
         raise ValueError(f"scores need at least one class, got shape {tuple(z.shape)}")
     dtype, leading = _checks.compute_dtype(z.dtype), z.shape[:-1]
-    q, live = _read_target(target, z, options.ignore_index, options.label_smoothing)
+    q, live = read_target(target, z.shape, options)
     rows = z.reshape(len(live), z.shape[-1])
     if len(rows):
         alpha_rows = mapping.alpha if isinstance(mapping.alpha, Tensor) else None
@@ -396,23 +431,25 @@ def fenchel_young_loss(
         loss = rows.to(dtype).sum(1)
         fields = [live.long(), loss.detach(), loss.detach(), live]
     stats = RowStats(*(part.view(leading) for part in fields)) if stats_wanted else None
-    return _reduce(loss, live, options.reduction, leading), stats
+    return reduce_loss(loss, live, options.reduction, leading), stats
 
 
 # --- what users call ------------------------------------------------------------------------
 
 
-def _alpha_relu_mapping(alpha: float, tau: float) -> AlphaReLUMapping:
+def alpha_relu_mapping(alpha: float, tau: float) -> AlphaReLUMapping:
     _checks.check_alpha(alpha, strict=True)
     _checks.check_tau(tau)
     return AlphaReLUMapping(float(alpha), float(tau))
 
 
-def _entmax_mapping(z: Tensor, alpha: Alpha, solver: str, topk: int, n_iter: int) -> EntmaxMapping:
+def entmax_mapping(
+    rows: torch.Size, alpha: Alpha, solver: str, topk: int, n_iter: int
+) -> EntmaxMapping:
     _checks.check_alpha(alpha)
     _checks.check_solver(solver, topk, n_iter)
     solver_options = {"solver": solver, "topk": topk, "n_iter": n_iter}
-    return EntmaxMapping(_checks.alpha_per_row(alpha, z.shape), solver_options)
+    return EntmaxMapping(_checks.alpha_per_row(alpha, rows), solver_options)
 
 
 def alpha_relu_loss(
@@ -448,7 +485,7 @@ def alpha_relu_loss(
     tensor(0.4167)
     """
     options = Options(reduction, ignore_index, label_smoothing)
-    return fenchel_young_loss(z, target, _alpha_relu_mapping(alpha, tau), options)[0]
+    return fenchel_young_loss(z, target, alpha_relu_mapping(alpha, tau), options)[0]
 
 
 def alpha_relu_loss_with_stats(
@@ -461,7 +498,7 @@ def alpha_relu_loss_with_stats(
     **options,
 ) -> tuple[Tensor, RowStats]:
     """:func:`alpha_relu_loss`, and :class:`RowStats` of the scores."""
-    mapping = _alpha_relu_mapping(alpha, tau)
+    mapping = alpha_relu_mapping(alpha, tau)
     loss, stats = fenchel_young_loss(z, target, mapping, Options(**options), True, uncounted)
     assert stats is not None
     return loss, stats
@@ -489,7 +526,7 @@ def entmax_loss(
     >>> entmax_loss(torch.tensor([[1.0, 0.5, -1.0]]), torch.tensor([0]), alpha=2.0)
     tensor(0.0625)
     """
-    mapping = _entmax_mapping(z, alpha, solver, topk, n_iter)
+    mapping = entmax_mapping(z.shape[:-1], alpha, solver, topk, n_iter)
     options = Options(reduction, ignore_index, label_smoothing)
     return fenchel_young_loss(z, target, mapping, options)[0]
 
@@ -506,7 +543,7 @@ def entmax_loss_with_stats(
     **options,
 ) -> tuple[Tensor, RowStats]:
     """:func:`entmax_loss`, and :class:`RowStats` of the probabilities."""
-    mapping = _entmax_mapping(z, alpha, solver, topk, n_iter)
+    mapping = entmax_mapping(z.shape[:-1], alpha, solver, topk, n_iter)
     loss, stats = fenchel_young_loss(z, target, mapping, Options(**options), True, uncounted)
     assert stats is not None
     return loss, stats

@@ -108,7 +108,7 @@ def entmax(
     last = z.unsqueeze(0) if z.dim() == 0 else z.movedim(dim, -1)
     if isinstance(alpha, Tensor) and alpha.dim() > 0:
         alpha = _alpha_classes_last(alpha, z, dim)
-    alpha = _checks.alpha_per_row(alpha, last.shape)
+    alpha = _checks.alpha_per_row(alpha, last.shape[:-1])
     if last.numel() == 0:
         return torch.zeros_like(z)
     rows = last.reshape(-1, last.shape[-1]).to(dtype)
