@@ -38,8 +38,9 @@ format: $(INSTALLED) ## put the code in format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## time the losses beside F.cross_entropy and the entmax package
+bench: $(INSTALLED) ## time losses and fairseq-train beside softmax and the entmax package
 	$(BIN)/python -m experiments.bench.losses
+	$(BIN)/python -m experiments.bench.train_speed
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

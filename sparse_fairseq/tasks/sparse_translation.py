@@ -1,0 +1,230 @@
+"""`--task sparse_translation`: fairseq's translation task for models with an OutputTransform.
+
+It attaches the transform to any encoder-decoder model, gives a new model the output its criterion
+asks for, resolves τ before the first update and refuses a checkpoint that disagrees.
+"""
+
+import dataclasses
+import logging
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Optional
+
+import torch
+from fairseq import utils
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import II
+
+from ..criterions import SparseCriterion
+from ..errors import UsageError
+from ..functional import batch_tau
+from ..output_init import formula_tau, is_tied, scale_to_xavier
+from ..output_transform import (
+    OutputSettings,
+    OutputTransform,
+    attach_output_transform,
+    output_layer,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SparseTranslationConfig(TranslationConfig):
+    output_init: ChoiceEnum(["auto", "xavier", "fairseq"]) = field(
+        default="auto",
+        metadata={
+            "help": "scale of a new model's output weights: OpenNMT's (xavier) or as fairseq "
+            "initialises them; auto: xavier for sparse criteria, with which they learn faster"
+        },
+    )
+    # fairseq knows Optional, but not `str | None`.
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
+    save_dir: str = II("checkpoint.save_dir")
+
+
+@register_task("sparse_translation", dataclass=SparseTranslationConfig)
+class SparseTranslationTask(TranslationTask):
+    cfg: SparseTranslationConfig
+    supports_sparse_output = True
+    uses_ema = True  # makes the trainer hand its EMA model to train_step
+
+    def __init__(self, cfg, src_dict, tgt_dict):
+        super().__init__(cfg, src_dict, tgt_dict)
+        self._new_model = None
+        self._criterion = None
+        self._train_iterator = None
+
+    def build_model(self, cfg, from_checkpoint=False):
+        model = super().build_model(cfg, from_checkpoint)
+        if not hasattr(model, "decoder"):
+            raise UsageError("--task sparse_translation needs an encoder-decoder model")
+        attach_output_transform(model)
+        # Loaders (generate, validate, from_pretrained) say from_checkpoint; a model to be trained
+        # gets its criterion next.
+        self._new_model = None if from_checkpoint else model
+        return model
+
+    def build_criterion(self, cfg, from_checkpoint=False):
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        self._criterion = criterion
+        if self._new_model is not None:
+            self._prepare_training(self._new_model.decoder, criterion)
+            self._new_model = None
+        return criterion
+
+    def _prepare_training(self, decoder, criterion):
+        """The output of a model that starts from nothing. Here, and not when the first epoch
+        begins, because half-precision optimizers copy the weights in between."""
+        wanted = requested_output(criterion)
+        if wanted.kind != "softmax" and getattr(decoder, "adaptive_softmax", None) is not None:
+            raise UsageError(
+                f"{wanted.kind} needs the logits of the whole vocabulary: "
+                "drop --adaptive-softmax-cutoff"
+            )
+        transform = decoder.output_transform
+        transform.settings = wanted
+        init = str(self.cfg.output_init)
+        if init == "auto":
+            known = wanted.kind != "softmax" and output_layer(decoder) is not None
+            init = "xavier" if known else "fairseq"
+        if init == "xavier":
+            self._initialise_output(decoder, transform)
+
+        def after_load(module, incompatible_keys):
+            if module is transform:  # and not the copy in an EMA model
+                self._after_load(transform)
+
+        transform.register_load_state_dict_post_hook(after_load)
+
+    def _initialise_output(self, decoder, transform):
+        try:
+            factor = scale_to_xavier(decoder)
+        except ValueError as error:
+            raise UsageError(f"--output-init xavier: {error}") from None
+        note = ""
+        if is_tied(decoder):
+            # Tied weights are embeddings too: those must not shrink with the output layer.
+            scale = 1.0 / factor
+            transform.settings = dataclasses.replace(transform.settings, input_scale=scale)
+            note = f"; the embeddings tied to them are multiplied with {scale:.4g} on input"
+        logger.info(f"--output-init xavier: output weights scaled by {factor:.4g}{note}")
+
+    def _after_load(self, transform: OutputTransform):
+        """A checkpoint was loaded into the model that is to be trained."""
+        loaded = transform.settings if transform.found_in_checkpoint else OutputSettings()
+        wanted = requested_output(self._criterion)
+        same = (wanted.kind, wanted.alpha) == (loaded.kind, loaded.alpha)
+        tau = wanted.tau
+        if same and tau is None:
+            tau = loaded.tau  # the model was trained around it
+        if not self._is_finetuning():
+            same = same and (tau == loaded.tau or math.isclose(tau, loaded.tau, rel_tol=1e-6))
+            if not same:
+                raise UsageError(
+                    f"the checkpoint's output is {loaded}, the criterion's is {wanted}; resume "
+                    "with the same, or start a new run with --finetune-from-model"
+                )
+            tau = loaded.tau
+        transform.settings = dataclasses.replace(wanted, tau=tau, input_scale=loaded.input_scale)
+
+    def _is_finetuning(self) -> bool:
+        """Whether the checkpoint was --finetune-from-model's; fairseq prefers one to resume."""
+        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
+        return self.cfg.finetune_from_model is not None and not os.path.exists(last)
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        if split == self.cfg.train_subset:
+            self._refuse_empty_files(split, epoch)
+        super().load_dataset(split, epoch, combine, **kwargs)
+
+    def _refuse_empty_files(self, split, epoch):
+        """fairseq-preprocess writes no byte for no sentence, and fairseq cannot read that."""
+        paths = utils.split_paths(self.cfg.data)
+        folder = paths[(epoch - 1) % len(paths)]
+        languages = (self.cfg.source_lang, self.cfg.target_lang)
+        for language in languages:
+            file = os.path.join(folder, f"{split}.{'-'.join(languages)}.{language}.bin")
+            if os.path.exists(file) and os.path.getsize(file) == 0:
+                raise UsageError(f"the training set is empty: {file}")
+
+    def get_batch_iterator(self, dataset, *args, **kwargs):
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        if dataset is self.datasets.get(self.cfg.train_subset):
+            self._train_iterator = iterator
+            if not iterator.frozen_batches:
+                raise UsageError(
+                    "the training set is empty: no sentence pair of "
+                    f"'{self.cfg.train_subset}' fits the size limits"
+                )
+        return iterator
+
+    def begin_epoch(self, epoch, model):
+        super().begin_epoch(epoch, model)
+        transform = model.decoder.output_transform
+        settings = transform.settings
+        if settings.kind == "alpha_relu" and settings.tau is None:
+            tau, how = self._resolve_tau(model, settings.alpha)
+            transform.settings = dataclasses.replace(settings, tau=tau)
+            logger.info(f"tau = {tau!r} ({how})")
+        elif epoch == 1:
+            logger.info(f"output transform: {settings}")
+
+    def _resolve_tau(self, model, alpha: float) -> tuple[float, str]:
+        """τ for a new α-ReLU model, from worker 0 on all workers; and how it was obtained."""
+        if self._criterion.tau_from == "formula":
+            try:
+                tau = formula_tau(model.decoder, alpha)
+            except ValueError as error:
+                raise UsageError(f"--tau formula: {error}; use --tau batch") from None
+            how = "formula, from the scale of the output weights"
+        else:
+            tau = math.nan
+            if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+                tau = self._measure_tau(model, alpha)
+            how = "batch, the mean entmax threshold over the first batch"
+        if torch.distributed.is_initialized():
+            device = next(model.parameters()).device
+            shared = torch.tensor(tau, dtype=torch.float64, device=device)
+            torch.distributed.broadcast(shared, src=0)
+            tau = shared.item()
+        if not math.isfinite(tau):
+            raise UsageError(f"--tau {self._criterion.tau_from} gave {tau}: set --tau to a number")
+        return tau, how
+
+    def _measure_tau(self, model, alpha: float) -> float:
+        """SE §3.1, with dropout off, on the batch that the first update is going to see."""
+        iterator = self._train_iterator
+        first = iterator.ordered_batches(iterator.epoch, False, iterator.shuffle)[0]
+        sample = iterator.dataset.collater([iterator.dataset[i] for i in first])
+        if next(model.parameters()).is_cuda:
+            sample = utils.move_to_cuda(sample)
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            logits = model(**sample["net_input"])[0]
+        model.train(was_training)
+        return batch_tau(logits[sample["target"].ne(self.tgt_dict.pad())], alpha)
+
+    def train_step(self, sample, model, criterion, *args, ema_model=None, **kwargs):
+        if ema_model is not None:
+            # EMA averages weights; what the weights are for must be the model's own.
+            ema_model.decoder.output_transform.settings = model.decoder.output_transform.settings
+        return super().train_step(sample, model, criterion, *args, **kwargs)
+
+    def valid_step(self, sample, model, criterion, ema_model=None):
+        settings, wanted = model.decoder.output_transform.settings, requested_output(criterion)
+        if (settings.kind, settings.alpha) != (wanted.kind, wanted.alpha):
+            raise UsageError(
+                f"the model's output is {settings}, the criterion's is {wanted}: "
+                "validate with the criterion the model was trained with"
+            )
+        return super().valid_step(sample, model, criterion)
+
+
+def requested_output(criterion) -> OutputSettings:
+    """What a criterion trains: fairseq's own are for softmax."""
+    return criterion.requested if isinstance(criterion, SparseCriterion) else OutputSettings()
