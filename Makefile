@@ -40,6 +40,7 @@ format: $(INSTALLED) ## put the code in format
 
 bench: $(INSTALLED) ## time losses and fairseq-train beside softmax and the entmax package
 	$(BIN)/python -m experiments.bench.losses
+	$(BIN)/python -m experiments.bench.fused
 	$(BIN)/python -m experiments.bench.train_speed
 
 clean: ## remove .venv and caches

@@ -4,11 +4,14 @@ It is a submodule of the decoder and its settings are part of the model's state,
 and decoding cannot disagree. It holds no math (`functional` does) and no flags (the task does).
 """
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
 import torch
+from fairseq.models.lstm import LSTMDecoder
+from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from . import functional as F
@@ -78,6 +81,8 @@ class OutputTransform(nn.Module):
         super().__init__()
         self.settings = settings or OutputSettings()
         self.found_in_checkpoint = False  # by the last load_state_dict
+        self.can_fuse = False  # whether the decoder's output layer can answer with a loss
+        self._fused_target: Tensor | None = None
 
     @property
     def kind(self) -> str:
@@ -113,6 +118,38 @@ class OutputTransform(nn.Module):
             return F.alpha_relu_loss_with_stats(logits, target, self.alpha, self.tau, **options)
         return F.entmax_loss_with_stats(logits, target, self.alpha, solver=solver, **options)
 
+    def linear_loss(
+        self,
+        features: Tensor,
+        layer: nn.Module,
+        target: Tensor,
+        solver: str = "auto",
+        **options: Any,
+    ):
+        """`loss` of the logits that the output layer would make of features, without them."""
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        if self.kind == "alpha_relu":
+            return F.linear_alpha_relu_loss_with_stats(
+                features, weight, target, self.alpha, self.tau, bias, **options
+            )
+        return F.linear_entmax_loss_with_stats(
+            features, weight, target, self.alpha, bias, solver=solver, **options
+        )
+
+    @contextmanager
+    def fused(self, target: Tensor, **options: Any):
+        """While this lasts, the decoder's output layer answers with the loss of each target
+        instead of logits, and adds RowStats to the list that this yields.
+
+        The loss is part of the model's forward pass that way, as distributed training needs it:
+        a weight that is used outside of it looks unused there.
+        """
+        self._fused_target, self._fused_options, self._fused_stats = target, options, []
+        try:
+            yield self._fused_stats
+        finally:
+            self._fused_target = None
+
     def scale_input(self, module: nn.Module, args: tuple, embedded: Tensor) -> Tensor | None:
         """Forward hook for embeddings that share the output layer's weights."""
         scale = self.settings.input_scale
@@ -144,6 +181,9 @@ def attach_output_transform(model: nn.Module) -> OutputTransform:
     transform = decoder.output_transform = OutputTransform()
     decoder.get_normalized_probs = MethodType(_get_normalized_probs, decoder)
     layer = output_layer(decoder)
+    if layer is not None and _is_plain_projection(decoder):
+        transform.can_fuse = True
+        decoder.output_layer = MethodType(_output_layer, decoder)
     for module in model.modules():
         if layer is not None and isinstance(module, nn.Embedding) and module.weight is layer.weight:
             module.register_forward_hook(transform.scale_input)
@@ -155,6 +195,27 @@ def _get_normalized_probs(self, net_output, log_probs, sample=None):
     if transform.kind == "softmax":  # as fairseq does it, adaptive softmax included
         return type(self).get_normalized_probs(self, net_output, log_probs, sample)
     return transform.log_scores(net_output[0]) if log_probs else transform.scores(net_output[0])
+
+
+def _is_plain_projection(decoder: nn.Module) -> bool:
+    """Whether decoder.output_layer is fairseq's own F.linear and nothing more."""
+    own = getattr(type(decoder), "output_layer", None)
+    return own in (TransformerDecoderBase.output_layer, LSTMDecoder.output_layer)
+
+
+def _output_layer(self, features, **kwargs):
+    transform = self.output_transform
+    if transform._fused_target is None:
+        return type(self).output_layer(self, features, **kwargs)
+    loss, stats = transform.linear_loss(
+        features,
+        output_layer(self),
+        transform._fused_target,
+        reduction="none",
+        **transform._fused_options,
+    )
+    transform._fused_stats.append(stats)
+    return loss
 
 
 def output_layer(decoder: nn.Module) -> nn.Module | None:

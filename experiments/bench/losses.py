@@ -1,34 +1,24 @@
 """Time and memory of the losses beside F.cross_entropy and the entmax package.
 
-Forward + backward at 1024 × 32,000 in float32. All contestants of a case take turns, round after
-round, and a row is the median of its ratios to the F.cross_entropy of the same round: the machine
-may be busy, the rounds are not comparable with each other, but the turns within one are.
+Forward + backward at 1024 × 32,000 in float32; ratios to the F.cross_entropy of the same round.
 """
 
 import argparse
-import csv
-import os
-import platform
-import statistics
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib.metadata import version
-from pathlib import Path
 
 import entmax as peer
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
+from experiments.bench.common import machine, peak_memory, summary, take_turns, write_csv
 from sparse_fairseq import functional as sf
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages
-RESULTS = Path(__file__).parent / "results" / "losses.csv"
 BASELINE = "F.cross_entropy"
-# sort and bisect take seconds: fewer rounds are enough for a ratio of 10 or 60.
-SLOW = {"entmax package: sort", "entmax package: bisect", "entmax15 sort", "entmax15 bisect"}
+# These take seconds: one round is enough for a ratio of 10 or 60.
+SLOW = frozenset(
+    {"entmax package: sort", "entmax package: bisect", "entmax15 sort", "entmax15 bisect"}
+)
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -47,13 +37,14 @@ def make_logits(case: str, rows: int, classes: int) -> tuple[Tensor, Tensor]:
     return z, y
 
 
-def contestants(z: Tensor) -> dict[str, Loss]:
-    """α-ReLU's τ is what the batch would give it; a trained model keeps about 20 non-zeros."""
+def losses(z: Tensor) -> dict[str, Loss]:
     tau = sf.batch_tau(z)
     return {
         BASELINE: F.cross_entropy,
         "relu15": lambda z, y: sf.alpha_relu_loss(z, y, 1.5, tau),
+        "relu15 with stats": lambda z, y: sf.alpha_relu_loss_with_stats(z, y, 1.5, tau)[0],
         "entmax15": lambda z, y: sf.entmax_loss(z, y, 1.5),
+        "entmax15 with stats": lambda z, y: sf.entmax_loss_with_stats(z, y, 1.5)[0],
         "sparsemax": sf.sparsemax_loss,
         "entmax1.1": lambda z, y: sf.entmax_loss(z, y, 1.1),
         "entmax1.25": lambda z, y: sf.entmax_loss(z, y, 1.25),
@@ -69,65 +60,26 @@ def contestants(z: Tensor) -> dict[str, Loss]:
     }
 
 
-def forward_backward(loss: Loss, z: Tensor, y: Tensor) -> float:
-    z.grad = None
-    start = time.perf_counter()
-    loss(z, y).backward()
-    return time.perf_counter() - start
-
-
-def peak_memory(loss: Loss, z: Tensor, y: Tensor) -> float:
-    """Most bytes allocated at once beside the logits, in units of the logits."""
-    z.grad = None
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        loss(z, y).backward()
-    size = peak = 0
-    events = record.profiler.kineto_results.events()  # type: ignore[union-attr]
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        if event.name() == "[memory]":
-            size += event.nbytes()
-            peak = max(peak, size)
-    return peak / (z.numel() * z.element_size())
-
-
 def run_case(case: str, rows: int, classes: int, rounds: int, only: str | None) -> list[dict]:
     z, y = make_logits(case, rows, classes)
     z.requires_grad_()
-    losses = contestants(z.detach())
-    if only:
-        losses = {name: f for name, f in losses.items() if name == BASELINE or only in name}
-    for name, loss in losses.items():
-        if name not in SLOW:
-            forward_backward(loss, z, y)  # warm up
-    ratios: dict[str, list[float]] = {name: [] for name in losses}
-    for number in range(rounds):
-        base = forward_backward(losses[BASELINE], z, y)
-        for name, loss in losses.items():
-            if name == BASELINE:
-                ratios[name].append(1.0)
-            elif name not in SLOW or number == 0:
-                ratios[name].append(forward_backward(loss, z, y) / base)
-    return [
-        {
-            "case": case,
-            "loss": name,
-            "ratio": round(statistics.median(ratios[name]), 2),
-            "lowest": round(min(ratios[name]), 2),
-            "highest": round(max(ratios[name]), 2),
-            "memory": round(peak_memory(loss, z, y), 2),
-        }
-        for name, loss in losses.items()
-    ]
 
+    def forward_backward(loss: Loss) -> None:
+        z.grad = None
+        loss(z, y).backward()
 
-def machine() -> dict:
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "entmax": version("entmax"),
+    chosen = {
+        name: lambda loss=loss: forward_backward(loss)
+        for name, loss in losses(z.detach()).items()
+        if name == BASELINE or not only or only in name
     }
+    ratios = take_turns(chosen, rounds, SLOW)
+    size = z.numel() * z.element_size()
+    result = []
+    for name, run in chosen.items():
+        memory = round(peak_memory(run) / size, 2)
+        result.append({"case": case, "loss": name, **summary(ratios[name]), "memory": memory})
+    return result
 
 
 def main() -> None:
@@ -137,7 +89,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", help="time only losses whose name contains this")
     args = parser.parse_args()
-    print(f"forward + backward, {args.rows} x {args.classes} float32; {machine()}")
+    print(f"losses, forward + backward, {args.rows} x {args.classes} float32; {machine()}")
     print("ratio: time / F.cross_entropy, median [lowest, highest]; memory: peak / logits")
     rows = []
     for case in ("untrained", "trained", "onmt"):
@@ -147,13 +99,8 @@ def main() -> None:
                 f"  {row['loss']:24} {row['ratio']:7.2f}  [{row['lowest']:.2f}, "
                 f"{row['highest']:.2f}]  memory {row['memory']:.2f}"
             )
-            rows.append({**machine(), "rows": args.rows, "classes": args.classes, **row})
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"\nwritten to {RESULTS}")
+            rows.append({"rows": args.rows, "classes": args.classes, **row})
+    write_csv("losses", rows)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,12 @@
 The systems take turns, round after round, so that a busy machine slows all of them; the median
 over the rounds counts. Data are random words: speed does not depend on what they say.
 
-    python experiments/bench/train_speed.py [--rounds 3] [--csv results.csv]
+    python -m experiments.bench.train_speed [--rounds 3] [--vocab 32000] [--dim 256] …
 """
 
 import argparse
-import csv
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -20,12 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.bench.common import machine, write_csv
+
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = {
     "softmax": ["--criterion=cross_entropy"],
     "relu15": ["--criterion=alpha_relu_loss", "--alpha=1.5"],
     "entmax15": ["--criterion=entmax_loss", "--alpha=1.5"],
     "sparsemax": ["--criterion=sparsemax_loss"],
+}
+SYSTEMS |= {
+    f"{name}, not fused": [*flags, "--no-fused-output"]
+    for name, flags in SYSTEMS.items()
+    if name != "softmax"
 }
 LAYERS = "--encoder-layers={n} --decoder-layers={n} --encoder-embed-dim={d} --decoder-embed-dim={d}"
 FFN = "--encoder-ffn-embed-dim={f} --decoder-ffn-embed-dim={f}"
@@ -84,9 +88,9 @@ def main() -> None:
         default="auto",
         help="of the new models; with xavier (auto for sparse criteria) supports start large",
     )
-    parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
 
+    print(f"fairseq-train, {vars(options)}; {machine()}")
     speed: dict[str, list[float]] = {system: [] for system in SYSTEMS}
     with tempfile.TemporaryDirectory() as folder:
         sentences = options.updates * options.tokens // 24 + 64
@@ -98,28 +102,19 @@ def main() -> None:
 
 
 def report(speed: dict[str, list[float]], options: argparse.Namespace) -> None:
-    import torch
-
     rows = []
-    print(f"{'system':<12}{'words/s':>9}{'× softmax':>11}   (median of {options.rounds} rounds)")
+    print(f"{'system':<20}{'words/s':>9}{'× softmax':>11}   (median of {options.rounds} rounds)")
     for system, rounds in speed.items():
         # Ratios within a round, which saw the same machine.
         ratios = [a / b for a, b in zip(rounds, speed["softmax"], strict=True)]
         row = {
             "system": system,
             "wps": statistics.median(rounds),
-            "ratio": statistics.median(ratios),
+            "ratio": round(statistics.median(ratios), 3),
         }
-        print(f"{system:<12}{row['wps']:>9.0f}{row['ratio']:>11.3f}")
-        rows.append(row)
-    if options.csv:
-        where = {"machine": platform.processor() or platform.machine(), "torch": torch.__version__}
-        where |= {"date": datetime.date.today().isoformat()}
-        where |= {k: v for k, v in vars(options).items() if k != "csv"}
-        with options.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*rows[0], *where])
-            writer.writeheader()
-            writer.writerows(row | where for row in rows)
+        print(f"{system:<20}{row['wps']:>9.0f}{row['ratio']:>11.3f}")
+        rows.append({**vars(options), **row})
+    write_csv("train_speed", rows)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The losses themselves are in `functional`; which transform a model has is the task's business.
 """
 
+import logging
 from dataclasses import dataclass, field
 
 import torch
@@ -14,12 +15,18 @@ from omegaconf import II
 from ..errors import UsageError
 from ..output_transform import OutputSettings
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class SparseCriterionConfig(FairseqDataclass):
     label_smoothing: float = field(
         default=0.0,
         metadata={"help": "epsilon of uniform label smoothing, spread over the whole vocabulary"},
+    )
+    no_fused_output: bool = field(
+        default=False,
+        metadata={"help": "compute the logits and then their loss, not both block by block"},
     )
     sentence_avg: bool = II("optimization.sentence_avg")
 
@@ -42,22 +49,15 @@ class SparseCriterion(FairseqCriterion):
             raise UsageError(f"--label-smoothing must be in [0, 1), got {cfg.label_smoothing}")
         self.label_smoothing = cfg.label_smoothing
         self.sentence_avg = cfg.sentence_avg
+        self.fused_output = not cfg.no_fused_output
         uncounted = torch.tensor(uncounted_symbols(task.target_dictionary))
         self.register_buffer("uncounted", uncounted, persistent=False)
 
     def forward(self, model, sample, reduce=True):
         """(summed loss, its denominator, what to log), as fairseq's trainer expects."""
-        net_output = model(**sample["net_input"])
-        target = model.get_targets(sample, net_output)
-        loss, stats = model.decoder.output_transform.loss(
-            net_output[0],
-            target,
-            solver=self.solver,
-            reduction="sum" if reduce else "none",
-            ignore_index=self.padding_idx,
-            label_smoothing=self.label_smoothing,
-            uncounted=self.uncounted,
-        )
+        target = model.get_targets(sample, None)
+        loss, stats = self.compute_loss(model, sample, target)
+        loss = loss.sum() if reduce else loss
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         counted = target.ne(self.padding_idx)
         log = {
@@ -71,6 +71,25 @@ class SparseCriterion(FairseqCriterion):
             "zero_targets": (stats.target_score.eq(0) & counted).sum(),
         }
         return loss, sample_size, log
+
+    def compute_loss(self, model, sample, target):
+        """The loss of each target, and RowStats."""
+        transform = model.decoder.output_transform
+        options = {
+            "solver": self.solver,
+            "ignore_index": self.padding_idx,
+            "label_smoothing": self.label_smoothing,
+            "uncounted": self.uncounted,
+        }
+        if self.fused_output and not transform.can_fuse:
+            logger.info("this architecture's output layer cannot be fused with the loss")
+            self.fused_output = False
+        if not self.fused_output:
+            logits = model(**sample["net_input"])[0]
+            return transform.loss(logits, target, reduction="none", **options)
+        with transform.fused(target, **options) as stats:
+            loss = model(**sample["net_input"])[0]
+        return loss, stats[0]
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:

@@ -1,5 +1,11 @@
 """Sparse mappings and losses in plain torch: any torch user can import this; no fairseq here."""
 
+from .fused import (
+    linear_alpha_relu_loss,
+    linear_alpha_relu_loss_with_stats,
+    linear_entmax_loss,
+    linear_entmax_loss_with_stats,
+)
 from .losses import (
     RowStats,
     alpha_relu_loss,
@@ -27,6 +33,10 @@ __all__ = [
     "entmax_threshold",
     "gaussian_support",
     "gaussian_tau",
+    "linear_alpha_relu_loss",
+    "linear_alpha_relu_loss_with_stats",
+    "linear_entmax_loss",
+    "linear_entmax_loss_with_stats",
     "sparsemax",
     "sparsemax_loss",
     "xavier_tau",

@@ -246,7 +246,7 @@ def forward_blocks(
         if slope_wanted:
             slopes.append(_slope(block, own, q))
         if block.again is None:
-            supports.append(_support(block, rows.start, z))
+            supports.append(_support(block, rows.start, z, live[rows]))
         else:
             dense.append((rows, block.again))
         if stats_wanted:
@@ -305,9 +305,9 @@ def _slope(block: Block, mapping: Mapping, target: Target) -> Tensor:
     return slope.squeeze(1)
 
 
-def _support(block: Block, start: int, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat index and value of p ≠ 0. NaN is not zero, so a NaN row is in it."""
-    row, place = (block.p != 0).nonzero(as_tuple=True)
+def _support(block: Block, start: int, z: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
+    """Flat index and value of p ≠ 0 in rows that count. NaN is not zero, so NaN rows are in it."""
+    row, place = ((block.p != 0) & live[:, None]).nonzero(as_tuple=True)
     col = place if block.col is None else block.col[row, place]
     return (row + start) * z.shape[1] + col, block.p[row, place].to(z.dtype)
 

@@ -58,8 +58,8 @@ def test_gradcheck(name, alpha, classes, smoothing):
     def loss(z):
         return loss_of(name, z, y, alpha, reduction="none", label_smoothing=smoothing) ** 2
 
-    assert torch.autograd.gradcheck(loss, z)
-    assert torch.autograd.gradgradcheck(loss, z)
+    assert torch.autograd.gradcheck(loss, z, fast_mode=classes > 100)
+    assert torch.autograd.gradgradcheck(loss, z, fast_mode=classes > 100)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -178,12 +178,16 @@ def test_masked_equals_truncated():
 @pytest.mark.parametrize("classes", [12, 140])
 def test_gradients(alpha, classes):
     z = scores(2, classes).requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: sf.entmax(z, alpha), z)
-    assert torch.autograd.gradgradcheck(lambda z: sf.entmax(z, alpha), z)
+    fast = classes > 100
+    functions = [lambda z: sf.entmax(z, alpha)]
     if alpha > 1:
-        assert torch.autograd.gradcheck(lambda z: sf.entmax_threshold(z, alpha), z)
-        assert torch.autograd.gradcheck(lambda z: sf.alpha_relu(z, alpha, 0.1), z)
-        assert torch.autograd.gradgradcheck(lambda z: sf.alpha_relu(z, alpha, 0.1), z)
+        functions += [
+            lambda z: sf.entmax_threshold(z, alpha),
+            lambda z: sf.alpha_relu(z, alpha, 0.1),
+        ]
+    for function in functions:
+        assert torch.autograd.gradcheck(function, z, fast_mode=fast)
+        assert torch.autograd.gradgradcheck(function, z, fast_mode=fast)
 
 
 def test_gradients_along_another_dimension():

@@ -1,0 +1,182 @@
+"""The output layer fused with a sparse loss beside F.linear + F.cross_entropy.
+
+Forward + backward, gradients of states and weights, float32. A chunked cross-entropy that never
+holds all logits either, and the entmax package, run too, so that the baseline is no strawman.
+Draws experiments/bench/fused.png: time and memory against the vocabulary.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import entmax as peer
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from experiments.bench.common import machine, peak_memory, summary, take_turns, write_csv
+from sparse_fairseq import functional as sf
+
+BASELINE = "linear + cross_entropy"
+FIGURE = Path(__file__).parent / "fused.png"
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """Sum of cross-entropies of h Wᵀ in blocks of rows; logits are computed again in backward."""
+
+    @staticmethod
+    def forward(ctx, h, weight, y, block):
+        ctx.save_for_backward(h, weight, y)
+        ctx.block = block
+        total = h.new_zeros(())
+        for i in range(0, len(h), block):
+            logits = h[i : i + block] @ weight.t()
+            total += F.cross_entropy(logits, y[i : i + block], reduction="sum")
+        return total
+
+    @staticmethod
+    def backward(ctx, upstream):
+        h, weight, y = ctx.saved_tensors
+        grad_h, grad_weight = torch.empty_like(h), torch.zeros_like(weight)
+        for i in range(0, len(h), ctx.block):
+            rows = slice(i, i + ctx.block)
+            p = (h[rows] @ weight.t()).softmax(1)
+            p.scatter_add_(1, y[rows, None], -torch.ones_like(p[:, :1]))
+            p *= upstream
+            grad_h[rows] = p @ weight
+            grad_weight.addmm_(p.t(), h[rows])
+        return grad_h, grad_weight, None, None
+
+
+def make_layer(rows: int, classes: int, hidden: int) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    weight = torch.randn(classes, hidden) / hidden**0.5
+    return torch.randn(rows, hidden), weight, torch.randint(classes, (rows,))
+
+
+def scale_for_support(h: Tensor, weight: Tensor, alpha: float, support: int) -> float:
+    """The factor for h with which α-entmax has about that many non-zeros."""
+    logits = h[:16] @ weight.t()
+    low, high = 1e-3, 1e3
+    for _ in range(25):
+        middle = (low * high) ** 0.5
+        size = (sf.entmax(logits * middle, alpha) > 0).sum(1).double().mean()
+        low, high = (middle, high) if size > support else (low, middle)
+    return low
+
+
+def tau_for_support(h: Tensor, weight: Tensor, support: int) -> float:
+    """The τ with which 1.5-ReLU has about that many non-zeros."""
+    logits = (h[:16] @ weight.t()).flatten()
+    return 0.5 * logits.topk(16 * support).values[-1].item()
+
+
+def contestants(rows: int, classes: int, hidden: int, support: int, package: bool) -> dict:
+    h, weight, y = make_layer(rows, classes, hidden)
+    weight.requires_grad_()
+    tau = tau_for_support(h, weight.detach(), support)
+    scale = {a: scale_for_support(h, weight.detach(), a, support) for a in (1.5, 2.0)}
+
+    def timed(loss: Callable[[Tensor], Tensor], factor: float = 1.0) -> Callable[[], None]:
+        states = (h * factor).requires_grad_()
+
+        def forward_backward() -> None:
+            states.grad = weight.grad = None
+            loss(states).backward()
+
+        return forward_backward
+
+    options = {"reduction": "sum"}
+    block = max(16, (1 << 23) // classes)
+    found = {
+        BASELINE: timed(lambda h: F.cross_entropy(F.linear(h, weight), y, **options)),
+        "chunked cross_entropy": timed(lambda h: ChunkedCrossEntropy.apply(h, weight, y, block)),
+        "relu15 fused": timed(
+            lambda h: sf.linear_alpha_relu_loss(h, weight, y, 1.5, tau, **options)
+        ),
+        "entmax15 fused": timed(
+            lambda h: sf.linear_entmax_loss(h, weight, y, 1.5, **options), scale[1.5]
+        ),
+        "sparsemax fused": timed(
+            lambda h: sf.linear_entmax_loss(h, weight, y, 2.0, **options), scale[2.0]
+        ),
+    }
+    if package:
+        loss = peer.Entmax15Loss(k=100, reduction="sum")
+        found["entmax package k=100"] = timed(lambda h: loss(F.linear(h, weight), y), scale[1.5])
+    return found
+
+
+def run_case(rows, classes, hidden, support, rounds, package=False, memory=False) -> list[dict]:
+    runs = contestants(rows, classes, hidden, support, package)
+    ratios = take_turns(runs, rounds, frozenset({"entmax package k=100"}))
+    case = {"rows": rows, "classes": classes, "hidden": hidden, "support": support}
+    print(f"\nN = {rows}, V = {classes:,}, d = {hidden}, {support} non-zeros in a row")
+    table = []
+    for name, run in runs.items():
+        result = {**case, "loss": name, **summary(ratios[name])}
+        result["megabytes"] = round(peak_memory(run) / 2**20) if memory else ""
+        note = f"  peak {result['megabytes']} MB" if memory else ""
+        print(
+            f"  {name:24} {result['ratio']:6.2f}  [{result['lowest']:.2f}, "
+            f"{result['highest']:.2f}]{note}"
+        )
+        table.append(result)
+    return table
+
+
+def draw(table: list[dict], rows: int) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+    points = [row for row in table if row["rows"] == rows and row["support"] == 25]
+    for name in dict.fromkeys(row["loss"] for row in points):
+        own = sorted((r for r in points if r["loss"] == name), key=lambda r: r["classes"])
+        classes = [row["classes"] for row in own]
+        left.plot(classes, [row["ratio"] for row in own], "o-", label=name, markersize=3)
+        right.plot(classes, [row["megabytes"] for row in own], "o-", markersize=3)
+    left.set_ylabel(f"time / ({BASELINE})")
+    right.set_ylabel("peak memory, MB")
+    left.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xlabel("vocabulary")
+        axes.grid(alpha=0.3)
+    right.set_yscale("log")
+    left.legend(fontsize=6)
+    where = machine()
+    figure.suptitle(
+        f"output layer + loss, forward + backward, N = {rows}, d = 512, 25 non-zeros; "
+        f"{where['machine']}, torch {where['torch']}, {where['date']}",
+        fontsize=7,
+    )
+    figure.tight_layout()
+    figure.savefig(FIGURE, dpi=150)
+    print(f"drawn to {FIGURE}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--hidden", type=int, default=512)
+    parser.add_argument("--rows", type=int, default=1024)
+    args = parser.parse_args()
+    n, d = args.rows, args.hidden
+    print(f"fused output layer, ratios to {BASELINE}: median [lowest, highest]; {machine()}")
+    table = []
+    for support in (2, 25, 100, 500, 1000):
+        table += run_case(n, 32_000, d, support, args.rounds)
+    table += run_case(4 * n, 32_000, d, 25, 1, memory=True)
+    # Half the rows: at V = 250,000 the logits and their gradients alone are gigabytes.
+    for classes in (8_000, 32_000, 128_000, 250_000):
+        rounds = args.rounds if classes <= 32_000 else 1 + args.rounds // 3
+        table += run_case(n // 2, classes, d, 25, rounds, package=True, memory=True)
+    write_csv("fused", table)
+    draw(table, n // 2)
+
+
+if __name__ == "__main__":
+    main()

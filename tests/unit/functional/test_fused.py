@@ -1,0 +1,221 @@
+"""The output layer fused with a loss: equal to F.linear and the plain loss, in less memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import scores, targets
+
+from sparse_fairseq import functional as sf
+from sparse_fairseq.functional import fused
+
+TAU = 0.2
+CASES = [("entmax", a) for a in (1.0, 1.02, 1.3, 1.5, 2.0, 2.5)] + [("alpha_relu", 1.5)]
+
+
+def fused_loss(name, h, weight, y, alpha, bias=None, **options):
+    if name == "alpha_relu":
+        return sf.linear_alpha_relu_loss(h, weight, y, alpha, TAU, bias, **options)
+    return sf.linear_entmax_loss(h, weight, y, alpha, bias, **options)
+
+
+def plain_loss(name, h, weight, y, alpha, bias=None, **options):
+    z = F.linear(h, weight, bias)
+    if name == "alpha_relu":
+        return sf.alpha_relu_loss(z, y, alpha, TAU, **options)
+    return sf.entmax_loss(z, y, alpha, **options)
+
+
+def layer(classes, hidden=6, rows=(5,), dtype=torch.float64, scale=1.0):
+    h = scores(*rows, hidden, dtype=dtype).requires_grad_()
+    weight = scores(classes, hidden, scale=scale, seed=1, dtype=dtype).requires_grad_()
+    bias = scores(classes, seed=2, scale=scale, dtype=dtype).requires_grad_()
+    return h, weight, bias
+
+
+def assert_same(name, alpha, leaves, y, tolerance, **options):
+    ours = fused_loss(name, *leaves[:2], y, alpha, leaves[2], reduction="none", **options)
+    plain = plain_loss(name, *leaves[:2], y, alpha, leaves[2], reduction="none", **options)
+    torch.testing.assert_close(ours, plain, rtol=tolerance, atol=tolerance)
+    upstream = scores(*ours.shape, seed=4, dtype=ours.dtype)
+    used = [leaf for leaf in leaves if leaf is not None]
+    grads = torch.autograd.grad(ours, used, upstream)
+    for grad, expected in zip(grads, torch.autograd.grad(plain, used, upstream), strict=True):
+        assert grad.dtype == expected.dtype
+        torch.testing.assert_close(grad, expected, rtol=tolerance, atol=tolerance * 10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("classes", [7, 150, 2000])
+@pytest.mark.parametrize(("name", "alpha"), CASES)
+def test_equals_linear_and_loss(name, alpha, classes, smoothing, dtype):
+    leaves = layer(classes, rows=(4, 5), dtype=dtype)
+    y = targets(4, 5, classes=classes)
+    y[1, 2] = -100
+    tolerance = 2e-5 if dtype == torch.float32 else 1e-10
+    assert_same(name, alpha, leaves, y, tolerance, label_smoothing=smoothing)
+    assert_same(name, alpha, (*leaves[:2], None), y, tolerance, label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize(("name", "alpha"), CASES)
+def test_dense_blocks(name, alpha):
+    """Nearly all classes in the support, as early in training: dense products, p computed again."""
+    leaves = layer(3000, rows=(7,), scale=0.01)
+    leaves[2].data += 1.0
+    assert_same(name, alpha, leaves, targets(7, classes=3000), 1e-9)
+
+
+def test_several_blocks_share_one_buffer(monkeypatch):
+    monkeypatch.setattr(fused, "BUFFER_ELEMENTS", 16 * 200)
+    leaves = layer(200, rows=(50,))
+    for name, alpha in CASES:
+        assert_same(name, alpha, leaves, targets(50, classes=200), 1e-10)
+
+
+@pytest.mark.parametrize("classes", [6, 140])
+@pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.3), ("entmax", 1.5), ("alpha_relu", 1.5)])
+def test_gradcheck(name, alpha, classes):
+    leaves = layer(classes, hidden=3, rows=(3,))
+    y = torch.tensor([1, 5, -100])
+
+    def loss(h, weight, bias):
+        return fused_loss(name, h, weight, y, alpha, bias, label_smoothing=0.1) ** 2
+
+    assert torch.autograd.gradcheck(loss, leaves, fast_mode=classes > 100)
+
+
+def test_alpha_receives_a_gradient():
+    h, weight, bias = layer(150, rows=(2, 3))
+    y = targets(2, 3, classes=150)
+    alpha = torch.tensor([[1.2], [1.5], [1.8]], dtype=torch.float64, requires_grad=True)
+    ours = sf.linear_entmax_loss(h, weight, y, alpha, bias, label_smoothing=0.1)
+    plain = sf.entmax_loss(F.linear(h, weight, bias), y, alpha, label_smoothing=0.1)
+    for grad, expected in zip(
+        torch.autograd.grad(ours, (h, weight, alpha)),
+        torch.autograd.grad(plain, (h, weight, alpha)),
+        strict=True,
+    ):
+        torch.testing.assert_close(grad, expected)
+
+
+def test_soft_targets():
+    leaves = layer(150, rows=(4,))
+    q = scores(4, 150, seed=5).softmax(1)
+    for name, alpha in CASES:
+        assert_same(name, alpha, leaves, q, 1e-9)
+        assert_same(name, alpha, leaves, q, 1e-9, label_smoothing=0.1)
+
+
+def test_called_twice_and_weight_tied_to_an_embedding():
+    embedding = torch.nn.Embedding(150, 6, dtype=torch.float64)
+    y = targets(5, classes=150)
+
+    def loss(function):
+        first = function("entmax", embedding(y), embedding.weight, y, 1.5)
+        return first + 2 * function("alpha_relu", embedding(y), embedding.weight, y, 1.5)
+
+    (grad,) = torch.autograd.grad(loss(fused_loss), embedding.weight)
+    torch.testing.assert_close(grad, torch.autograd.grad(loss(plain_loss), embedding.weight)[0])
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_what_needs_no_gradient_gets_none(frozen):
+    leaves = layer(150)
+    leaves[frozen].requires_grad_(False)
+    fused_loss("entmax", *leaves[:2], targets(5, classes=150), 1.5, leaves[2]).backward()
+    assert [leaf.grad is None for leaf in leaves] == [i == frozen for i in range(3)]
+    with torch.no_grad():
+        loss = fused_loss("entmax", *leaves[:2], targets(5, classes=150), 1.5)
+    assert not loss.requires_grad
+
+
+@pytest.mark.parametrize("name", ["entmax", "alpha_relu"])
+def test_nothing_to_average(name):
+    h, weight, bias = layer(150)
+    loss = fused_loss(name, h, weight, torch.full((5,), -100), 1.5, bias)
+    loss.backward()
+    assert loss == 0 and all((leaf.grad == 0).all() for leaf in (h, weight, bias))
+    empty = torch.zeros(0, 6, dtype=torch.float64, requires_grad=True)
+    loss = fused_loss(name, empty, weight, targets(0, classes=5), 1.5)
+    loss.backward()
+    assert loss == 0 and empty.grad.shape == (0, 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_and_autocast(dtype):
+    leaves = layer(300, dtype=torch.float32)
+    y = targets(5, classes=300)
+    half = [leaf.detach().to(dtype).requires_grad_() for leaf in leaves]
+    for name in ("entmax", "alpha_relu"):
+        assert_same(name, 1.5, half, y, 2e-2)
+        with torch.autocast("cpu", dtype):
+            ours = fused_loss(name, *leaves[:2], y, 1.5, leaves[2])
+            plain = plain_loss(name, *leaves[:2], y, 1.5, leaves[2])
+        torch.testing.assert_close(ours, plain, rtol=1e-2, atol=1e-2)
+        assert torch.autograd.grad(ours, leaves)[1].dtype == torch.float32
+
+
+def test_nan_reaches_the_gradients():
+    h, weight, _ = layer(300)
+    h.data[1, 0] = float("nan")
+    loss = fused_loss("entmax", h, weight, targets(5, classes=300), 1.5, reduction="none")
+    assert loss.isnan().tolist() == [False, True, False, False, False]
+    loss.sum().backward()
+    assert h.grad.isnan().any(1).tolist() == [False, True, False, False, False]
+    assert weight.grad.isnan().all()
+    y = targets(5, classes=300)
+    y[1] = -100
+    h.grad = weight.grad = None
+    fused_loss("entmax", h, weight, y, 1.5).backward()
+    assert h.grad.isfinite().all()
+
+
+def test_statistics_are_those_of_the_plain_loss():
+    h, weight, bias = layer(500, rows=(3, 4))
+    y, uncounted = targets(3, 4, classes=500), torch.tensor([1, 499])
+    z = F.linear(h, weight, bias)
+    pairs = (
+        (
+            sf.linear_entmax_loss_with_stats(h, weight, y, 1.5, bias, uncounted=uncounted),
+            sf.entmax_loss_with_stats(z, y, 1.5, uncounted=uncounted),
+        ),
+        (
+            sf.linear_alpha_relu_loss_with_stats(h, weight, y, 1.5, TAU, bias, uncounted=uncounted),
+            sf.alpha_relu_loss_with_stats(z, y, 1.5, TAU, uncounted=uncounted),
+        ),
+    )
+    for (loss, stats), (expected_loss, expected) in pairs:
+        torch.testing.assert_close(loss, expected_loss)
+        for field, value in zip(stats, expected, strict=True):
+            torch.testing.assert_close(field, value)
+
+
+def test_logits_are_never_materialised():
+    """The largest tensor but the weights' gradient is one block of logits."""
+    rows, classes, hidden = 2048, 16_000, 32
+    h = scores(rows, hidden, dtype=torch.float32).requires_grad_()
+    weight = scores(classes, hidden, dtype=torch.float32).requires_grad_()
+    y = targets(rows, classes=classes)
+    with torch.profiler.profile(profile_memory=True) as record:
+        sf.linear_entmax_loss(h, weight, y).backward()
+    largest = max(e.self_cpu_memory_usage for e in record.events())
+    assert largest <= 4 * max(fused.BUFFER_ELEMENTS, classes * hidden) < 4 * rows * classes / 3
+
+
+def test_second_derivative_is_an_error():
+    h, weight, _ = layer(150)
+    loss = fused_loss("entmax", h, weight, targets(5, classes=150), 1.5)
+    with pytest.raises(RuntimeError, match="no second derivative: use the plain loss"):
+        torch.autograd.grad(loss, h, create_graph=True)
+
+
+def test_wrong_arguments_are_named():
+    h, weight, bias = layer(10)
+    with pytest.raises(ValueError, match=r"h of shape \(5, 6\).*\(10, 5\)"):
+        sf.linear_entmax_loss(h, weight[:, :5], targets(5, classes=10))
+    with pytest.raises(ValueError, match="bias has shape"):
+        sf.linear_entmax_loss(h, weight, targets(5, classes=10), bias=bias[:3])
+    with pytest.raises(ValueError, match="target 10 is out of range for 10 classes"):
+        sf.linear_alpha_relu_loss(h, weight, torch.full((5,), 10))
+    with pytest.raises(ValueError, match="alpha"):
+        sf.linear_entmax_loss(h, weight, targets(5, classes=10), 0.5)
