@@ -15,10 +15,10 @@ Alpha = float | Tensor  # a number, or float64 of shape [rows, 1]
 
 CHUNK = 64  # columns that one maximum stands for when candidates are searched
 MAX_NEWTON = 100  # never reached: convergence is quadratic; it guards against a hang
+ROUNDING = 32  # units of precision; a smaller step may be the rounding of the sums
 DENSE_CLASSES = 1024  # fewer are listed, however many are candidates
 DENSE_STRIDE = 16  # of the sample that the density is estimated from
 DENSE_SHARE = 0.1  # of candidates, above which whole rows are computed with
-TOLERANCE = 32 * torch.finfo(torch.float64).eps  # of a step; above the rounding of the sums
 
 
 @dataclass
@@ -29,10 +29,7 @@ class EntmaxBlock:
     shifted: Tensor  # [rows, k], z − max(z); −inf where a row has fewer candidates
     col: Tensor | None  # int64 [rows, k], column of each candidate; None: all columns in order
     max: Tensor  # [rows, 1], max(z)
-
-    def is_dense(self) -> bool:
-        """Whether p covers whole rows that are too long to list the support of."""
-        return self.col is None and self.p.shape[1] > 2 * CHUNK
+    dense: bool = False  # p is of whole rows with too many non-zeros to list
 
 
 # --- candidates -----------------------------------------------------------------------------
@@ -88,6 +85,20 @@ def round_down(bound: Tensor, dtype: torch.dtype) -> Tensor:
 # --- thresholds -----------------------------------------------------------------------------
 
 
+def power(gap: Tensor, beta: float) -> Tensor:
+    """gap^β for gaps ≥ 0 (the same tensor for β = 1), several times faster than torch.pow.
+
+    log2(0) is slow too; the smallest normal number in its place still gives 0 for large β.
+    """
+    if beta == 1.0:
+        return gap
+    if beta == 2.0:
+        return gap.square()
+    if beta < 1.25:
+        return gap.pow(beta)
+    return gap.clamp(min=torch.finfo(gap.dtype).tiny).log2_().mul_(beta).exp2_()
+
+
 def _powers(x: Tensor, u: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
     """g^β and g for the gaps g = [x − τ]₊ = [x − u + 1]₊ and β = 1/(α−1).
 
@@ -97,26 +108,12 @@ def _powers(x: Tensor, u: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
     if isinstance(alpha, float):
         if alpha - 1.0 > (1e-4 if x.dtype == torch.float64 else 0.08):
             gap = (x + (1.0 - u).to(x.dtype)).clamp_(min=0.0)
-            if alpha == 2.0:
-                return gap, gap
-            if alpha == 1.5:
-                return gap.square(), gap
-            return _pow(gap, 1.0 / (alpha - 1.0)), gap
+            return power(gap, 1.0 / (alpha - 1.0)), gap
         beta: Alpha = 1.0 / (alpha - 1.0)
     else:
         beta = (1.0 / (alpha - 1.0)).to(x.dtype)
     below_one = (x - u.to(x.dtype)).clamp_(min=-1.0)
     return below_one.log1p().mul_(beta).exp_(), below_one.add_(1.0)
-
-
-def _pow(gap: Tensor, beta: float) -> Tensor:
-    """gap^β for gaps ≥ 0, several times faster than torch.pow.
-
-    log2(0) is slow too; the smallest normal number in its place still gives 0 for large β.
-    """
-    if beta < 1.25:
-        return gap.pow(beta)
-    return gap.clamp(min=torch.finfo(gap.dtype).tiny).log2_().mul_(beta).exp2_()
 
 
 def _power_sums(x: Tensor, u: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
@@ -136,13 +133,14 @@ def _scores(x: Tensor, u: Tensor, alpha: Alpha) -> Tensor:
 
 
 def _newton(
-    x: Tensor, alpha: Alpha, u: Tensor, steps: int = MAX_NEWTON, tolerance: float = TOLERANCE
+    x: Tensor, alpha: Alpha, u: Tensor, steps: int = MAX_NEWTON, tolerance: float | None = None
 ) -> Tensor:
     """u with Σ [x − u + 1]₊^β = 1, for 1 < α ≤ 2, from any u at or left of it.
 
     Newton on ‖[x − τ]₊‖_β − 1, which is convex and decreasing in τ because β ≥ 1: from the left
     the iteration is monotone, and it is exact at once where the support is stable and tied.
     """
+    tolerance = tolerance or ROUNDING * torch.finfo(x.dtype).eps
     for _ in range(steps):
         total, slope = _power_sums(x, u, alpha)
         # (‖g‖ − 1) / |d‖g‖/dτ|, written so that nothing cancels for large β
@@ -214,7 +212,7 @@ def _solve_steep(shifted: Tensor, alpha: Alpha) -> Tensor:
         slope = (w / p.where(inside, 1.0)).pow(alpha - 2.0).where(inside, 0.0)
         step = (p.sum(1, keepdim=True) - 1.0) / slope.sum(1, keepdim=True)
         w = (w - step).clamp_(min=torch.finfo(x.dtype).tiny)
-        if not bool((step > TOLERANCE).any()):
+        if not bool((step > ROUNDING * torch.finfo(x.dtype).eps).any()):
             break
     return torch.zeros_like(p).scatter_(1, order, p)
 
@@ -300,7 +298,9 @@ def _solve_dense(z: Tensor, top: Tensor, alpha: float) -> EntmaxBlock:
         # Rounding alone leaves 32,000 float32 terms off by 1e-6.
         return p.div_(p.sum(1, keepdim=True))
 
-    return _finish(z, None, top, solve)
+    block = _finish(z, None, top, solve)
+    block.dense = True
+    return block
 
 
 # --- the solvers ----------------------------------------------------------------------------

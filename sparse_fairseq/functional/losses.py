@@ -20,6 +20,7 @@ from ._solvers import (
     columns_above,
     dense_scores,
     is_dense,
+    power,
     round_down,
     solve_entmax,
 )
@@ -62,7 +63,7 @@ class EntmaxMapping:
         solved = solve_entmax(z, alpha, **self.options)
         log_peak = _tsallis.log_of_support(solved.p.amax(1, keepdim=True))
         shift = solved.max.where(solved.max.isfinite(), 0.0)
-        again = (shift, log_peak) if solved.is_dense() else None
+        again = (shift, log_peak) if solved.dense else None
         # pᵀz + H(p) without a sum of powers: at the largest score p^(α−1) tells τ.
         log_peak = log_peak.double()
         conjugate = -log_peak * _tsallis.phi1((alpha - 1.0) * log_peak)
@@ -119,11 +120,8 @@ class AlphaReLUMapping:
         return Block(p, col, conjugate, shift, top, again)
 
     def _scores(self, gap: Tensor, top: Tensor) -> Tensor:
-        if self.alpha == 1.5:
-            p = gap.square()
-        else:
-            p = gap.clone() if self.alpha == 2.0 else gap.pow(1.0 / (self.alpha - 1.0))
-        return p.masked_fill_(top.isnan() | (top == float("inf")), float("nan"))
+        p = power(gap, 1.0 / (self.alpha - 1.0))
+        return p.masked_fill(top.isnan() | (top == float("inf")), float("nan"))
 
     def dense_scores(self, z: Tensor, top: Tensor) -> Tensor:
         gap = (z * (self.alpha - 1.0)).sub_(self.tau).clamp_(min=0.0)

@@ -86,10 +86,11 @@ def test_alpha_receives_a_gradient(smoothing):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("alpha", [1.0, 1.2, 1.5, 2.0])
-def test_solvers_agree(solver, alpha):
-    z = scores(6, 500).requires_grad_()
-    y = targets(6, classes=500)
+@pytest.mark.parametrize("alpha", [1.0, 1.2, 1.5, 2.0, torch.tensor([[1.2], [1.5]] * 3)])
+@pytest.mark.parametrize("classes", [500, 1500])
+def test_solvers_agree(solver, alpha, classes):
+    z = scores(6, classes).requires_grad_()
+    y = targets(6, classes=classes)
     loss = sf.entmax_loss(z, y, alpha, solver=solver)
     (grad,) = torch.autograd.grad(loss, z)
     expected = sf.entmax_loss(z, y, alpha)
