@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow lint format bench clean
+.PHONY: help setup test test-slow lint format bench bench-train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,10 +38,16 @@ format: $(INSTALLED) ## put the code in format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## time losses and fairseq-train beside softmax and the entmax package
+bench: $(INSTALLED) ## time losses, the fused output layer and fairseq-train beside softmax
 	$(BIN)/python -m experiments.bench.losses
 	$(BIN)/python -m experiments.bench.fused
 	$(BIN)/python -m experiments.bench.train_speed
+	$(BIN)/python -m experiments.bench.train_speed --not-fused
+
+bench-train: $(INSTALLED) ## time fairseq-train for a base model, a large vocabulary and a small model
+	$(BIN)/python -m experiments.bench.train_speed --dim 512 --layers 6
+	$(BIN)/python -m experiments.bench.train_speed --vocab 128000
+	$(BIN)/python -m experiments.bench.train_speed --dim 192 --ffn 384 --vocab 4000 --tokens 2048
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

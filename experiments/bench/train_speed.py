@@ -1,9 +1,10 @@
 """Words per second of fairseq-train with each criterion, beside cross_entropy on the same model.
 
-The systems take turns, round after round, so that a busy machine slows all of them; the median
-over the rounds counts. Data are random words: speed does not depend on what they say.
+The systems take turns, round after round, so that a busy machine slows all of them; ratios are
+within a round, and the median over the rounds counts. Models are trained first, until their
+supports are as small as those of trained models (`support` in the table says how small).
 
-    python -m experiments.bench.train_speed [--rounds 3] [--vocab 32000] [--dim 256] …
+    python -m experiments.bench.train_speed [--dim 512 --layers 6] [--vocab 128000] …
 """
 
 import argparse
@@ -26,13 +27,7 @@ SYSTEMS = {
     "entmax15": ["--criterion=entmax_loss", "--alpha=1.5"],
     "sparsemax": ["--criterion=sparsemax_loss"],
 }
-SYSTEMS |= {
-    f"{name}, not fused": [*flags, "--no-fused-output"]
-    for name, flags in SYSTEMS.items()
-    if name != "softmax"
-}
-LAYERS = "--encoder-layers={n} --decoder-layers={n} --encoder-embed-dim={d} --decoder-embed-dim={d}"
-FFN = "--encoder-ffn-embed-dim={f} --decoder-ffn-embed-dim={f}"
+LENGTH, CHOICES = 24, 10  # words in a sentence; words to choose from at each place of it
 
 
 def fairseq(name: str, *args: str, threads: int) -> str:
@@ -45,14 +40,15 @@ def fairseq(name: str, *args: str, threads: int) -> str:
 
 
 def make_data(folder: Path, vocab: int, sentences: int) -> Path:
-    """Sentences of 24 Zipfian words; every word of the vocabulary is in the dictionary."""
+    """Sentences that a model learns in some dozen updates to narrow down to a few words: each
+    place has its own ten words. Every word of the vocabulary is in the dictionary."""
     rng = np.random.default_rng(0)
-    weights = 1.0 / np.arange(1, vocab - 3)
-    words = rng.choice(len(weights), (sentences, 24), p=weights / weights.sum())
+    words = rng.permutation(vocab - 4)[: LENGTH * CHOICES].reshape(LENGTH, CHOICES)
     dictionary = folder / "dict.txt"
-    dictionary.write_text("".join(f"w{i} {vocab - i}\n" for i in range(len(weights))))
+    dictionary.write_text("".join(f"w{i} {vocab - i}\n" for i in range(vocab - 4)))
     for language in ("src", "tgt"):
-        text = "".join(" ".join(f"w{w}" for w in rng.permutation(s)) + "\n" for s in words)
+        chosen = words[np.arange(LENGTH), rng.integers(CHOICES, size=(sentences, LENGTH))]
+        text = "".join(" ".join(f"w{word}" for word in line) + "\n" for line in chosen)
         (folder / f"train.{language}").write_text(text)
     args = ["--source-lang=src", "--target-lang=tgt", f"--trainpref={folder / 'train'}"]
     args += [f"--srcdict={dictionary}", f"--tgtdict={dictionary}", f"--destdir={folder / 'bin'}"]
@@ -60,50 +56,72 @@ def make_data(folder: Path, vocab: int, sentences: int) -> Path:
     return folder / "bin"
 
 
-def words_per_second(data: Path, system: str, options: argparse.Namespace) -> float:
-    """Speed over the second half of a short run; the first half warms up."""
-    half = options.updates // 2
-    size = (LAYERS + " " + FFN).format(n=options.layers, d=options.dim, f=4 * options.dim)
-    run = [str(data), f"--user-dir={ROOT / 'sparse_fairseq'}", "--task=sparse_translation"]
-    run += ["--arch=transformer", *size.split(), "--optimizer=adam", "--lr=0.0005", "--cpu"]
-    run += [f"--output-init={options.output_init}", f"--max-tokens={options.tokens}"]
-    run += [f"--max-update={2 * half}", "--disable-validation"]
-    run += ["--no-save", "--num-workers=0", "--log-format=json", f"--log-interval={half}"]
-    out = fairseq("fairseq-train", *run, *SYSTEMS[system], threads=options.threads)
+def train(data: Path, system: str, options: argparse.Namespace, *flags: str) -> dict:
+    """The last line that fairseq-train logs about training."""
+    d = options.dim
+    sizes = {"layers": options.layers, "embed-dim": d, "ffn-embed-dim": options.ffn or 4 * d}
+    run = [f"--{side}-{k}={v}" for side in ("encoder", "decoder") for k, v in sizes.items()]
+    run += [str(data), f"--user-dir={ROOT / 'sparse_fairseq'}", "--task=sparse_translation"]
+    run += ["--arch=transformer", "--optimizer=adam", "--lr=0.0005", "--cpu", "--num-workers=0"]
+    run += ["--disable-validation", "--log-format=json", "--no-epoch-checkpoints"]
+    out = fairseq("fairseq-train", *run, *SYSTEMS[system], *flags, threads=options.threads)
     logged = [line.split(" | ")[3] for line in out.splitlines() if "| train_inner |" in line]
-    return float(json.loads(logged[-1])["wps"])
+    return json.loads(logged[-1])
+
+
+def train_first(data: Path, folder: Path, system: str, options: argparse.Namespace) -> list[str]:
+    """Flags that start a run from a model of that system with trained sparsity."""
+    if not options.train_first:
+        return []
+    flags = [f"--max-update={options.train_first}", "--max-tokens=256", "--log-interval=1"]
+    train(data, system, options, *flags, f"--save-dir={folder}")
+    return [f"--finetune-from-model={folder / 'checkpoint_last.pt'}"]
+
+
+def words_per_second(data: Path, system: str, start: list[str], options) -> tuple[float, str]:
+    """Speed over the second half of a short run, whose first half warms up, and the support."""
+    half = options.updates // 2
+    flags = [f"--max-update={2 * half}", f"--log-interval={half}", "--no-save", *start]
+    if options.not_fused and system != "softmax":
+        flags.append("--no-fused-output")
+    with tempfile.TemporaryDirectory() as nowhere:
+        flags += [f"--max-tokens={options.tokens}", f"--save-dir={nowhere}"]
+        log = train(data, system, options, *flags)
+    return float(log["wps"]), log.get("support", "all")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--updates", type=int, default=8, help="of each run")
+    parser.add_argument("--updates", type=int, default=8, help="of each timed run")
+    parser.add_argument("--train-first", type=int, default=60, help="updates; 0: untrained models")
     parser.add_argument("--vocab", type=int, default=32_000)
     parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--ffn", type=int, default=0, help="4 × dim if 0")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=1024, help="in a batch")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument(
-        "--output-init",
-        default="auto",
-        help="of the new models; with xavier (auto for sparse criteria) supports start large",
-    )
+    parser.add_argument("--not-fused", action="store_true", help="with --no-fused-output")
     options = parser.parse_args()
 
     print(f"fairseq-train, {vars(options)}; {machine()}")
     speed: dict[str, list[float]] = {system: [] for system in SYSTEMS}
-    with tempfile.TemporaryDirectory() as folder:
-        sentences = options.updates * options.tokens // 24 + 64
-        data = make_data(Path(folder), options.vocab, sentences)
+    support = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sentences = options.updates * options.tokens // LENGTH + 64
+        data = make_data(folder, options.vocab, sentences)
+        starts = {s: train_first(data, folder / s, s, options) for s in SYSTEMS}
         for _ in range(options.rounds):
             for system in SYSTEMS:
-                speed[system].append(words_per_second(data, system, options))
-    report(speed, options)
+                wps, support[system] = words_per_second(data, system, starts[system], options)
+                speed[system].append(wps)
+    report(speed, support, options)
 
 
-def report(speed: dict[str, list[float]], options: argparse.Namespace) -> None:
+def report(speed: dict[str, list[float]], support: dict, options: argparse.Namespace) -> None:
     rows = []
-    print(f"{'system':<20}{'words/s':>9}{'× softmax':>11}   (median of {options.rounds} rounds)")
+    print(f"{'system':<12}{'words/s':>9}{'× softmax':>11}{'support':>10}")
     for system, rounds in speed.items():
         # Ratios within a round, which saw the same machine.
         ratios = [a / b for a, b in zip(rounds, speed["softmax"], strict=True)]
@@ -111,10 +129,12 @@ def report(speed: dict[str, list[float]], options: argparse.Namespace) -> None:
             "system": system,
             "wps": statistics.median(rounds),
             "ratio": round(statistics.median(ratios), 3),
+            "support": support[system],
         }
-        print(f"{system:<20}{row['wps']:>9.0f}{row['ratio']:>11.3f}")
+        print(f"{system:<12}{row['wps']:>9.0f}{row['ratio']:>11.3f}{row['support']:>10}")
         rows.append({**vars(options), **row})
-    write_csv("train_speed", rows)
+    kind = "not_fused" if options.not_fused else "fused"
+    write_csv(f"train_{kind}_v{options.vocab}_d{options.dim}", rows)
 
 
 if __name__ == "__main__":
