@@ -19,8 +19,15 @@ def register_with_fairseq() -> None:
 
 
 def _register() -> None:
+    if _is_importing_a_part():
+        return  # who imports a part before fairseq gets that part registered, and what it needs
     for module in ("compat", "criterions", "tasks"):
         importlib.import_module(f"{__package__}.{module}")
+
+
+def _is_importing_a_part() -> bool:
+    parts = [m for name, m in sys.modules.items() if name.startswith(f"{__package__}.")]
+    return any(getattr(part.__spec__, "_initializing", False) for part in parts)
 
 
 class _AfterFairseq(importlib.abc.MetaPathFinder):

@@ -42,14 +42,22 @@ def formula_tau(decoder: nn.Module, alpha: float) -> float:
     """SE Eq. 3 with the σ that the logits of this decoder have: layer-normalised states [d] have
     norm √d, so σ = √d · rms(W), whatever initialised W and whatever it is tied to."""
     layer = output_layer(decoder)
-    normalised = isinstance(decoder, TransformerDecoderBase | LightConvDecoder)
-    if layer is None or not normalised or decoder.project_out_dim is not None:
+    if layer is None or not _ends_in_layer_norm(decoder):
         raise ValueError(
             "the formula holds for layer-normalised states straight before the output layer, "
             f"which {type(decoder).__name__} does not have (SE §4.4)"
         )
     vocab, hidden = layer.weight.shape
     return gaussian_tau(vocab, math.sqrt(hidden) * _rms(layer.weight), alpha)
+
+
+def _ends_in_layer_norm(decoder: nn.Module) -> bool:
+    if not isinstance(decoder, TransformerDecoderBase | LightConvDecoder):
+        return False
+    # Layers that normalise first (--decoder-normalize-before) leave it to a final norm.
+    final = getattr(decoder, "layer_norm", None) is not None
+    before = any(getattr(layer, "normalize_before", False) for layer in decoder.layers)
+    return decoder.project_out_dim is None and (final or not before)
 
 
 def _rms(weight: Tensor) -> float:

@@ -63,8 +63,8 @@ def check_solver(solver: str, topk: int, n_iter: int) -> None:
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def check_target(target: Tensor, shape: torch.Size, ignore_index: int) -> None:
-    """Class indices must have the leading shape of the scores and name a class."""
+def check_target(target: Tensor, shape: torch.Size) -> None:
+    """Class indices must have the leading shape of the scores."""
     if target.dtype.is_floating_point or target.dtype == torch.bool:
         raise ValueError(
             f"target must hold class indices of shape {tuple(shape[:-1])} or probabilities of "
@@ -75,10 +75,14 @@ def check_target(target: Tensor, shape: torch.Size, ignore_index: int) -> None:
             f"target has shape {tuple(target.shape)}, scores {tuple(shape)} need "
             f"{tuple(shape[:-1])}"
         )
-    wrong = target[((target < 0) | (target >= shape[-1])) & (target != ignore_index)]
+
+
+def check_range(target: Tensor, classes: int, ignore_index: int) -> None:
+    """Class indices must name a class, or be the index to ignore."""
+    wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
     if wrong.numel():
         raise ValueError(
-            f"target {wrong[0].item()} is out of range for {shape[-1]} classes "
+            f"target {wrong[0].item()} is out of range for {classes} classes "
             f"(ignore_index is {ignore_index})"
         )
 
@@ -87,3 +91,25 @@ def check_tau(tau: float | Tensor) -> None:
     finite = bool(tau.isfinite().all()) if isinstance(tau, Tensor) else math.isfinite(tau)
     if not finite:
         raise ValueError(f"tau must be finite, got {tau}")
+
+
+def check_broadcast(name: str, value: float | Tensor, shape: torch.Size) -> None:
+    """A tensor must broadcast to the scores without widening them."""
+    if not isinstance(value, Tensor):
+        return
+    try:
+        fits = torch.broadcast_shapes(value.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{name} of shape {tuple(value.shape)} does not broadcast to scores of shape "
+            f"{tuple(shape)}"
+        )
+
+
+def check_constant(name: str, value: float | Tensor) -> float:
+    """A number, or a tensor that holds one and asks for no gradient."""
+    if isinstance(value, Tensor) and (value.numel() != 1 or value.requires_grad):
+        raise ValueError(f"{name} must be one number without gradient, got {value}")
+    return float(value)

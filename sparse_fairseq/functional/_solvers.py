@@ -99,17 +99,20 @@ def power(gap: Tensor, beta: float) -> Tensor:
     return gap.clamp(min=torch.finfo(gap.dtype).tiny).log2_().mul_(beta).exp2_()
 
 
-def _whole_power(base: Tensor, exponent: int) -> Tensor:
-    """By repeated squaring."""
-    result = None
+def _whole_power(gap: Tensor, exponent: int) -> Tensor:
+    """By repeated squaring, with no more than two new tensors."""
+    base, result = gap, None
     while True:
         if exponent & 1:
-            result = base if result is None else result * base
+            if result is not None:
+                result.mul_(base)
+            else:
+                result = base.clone() if exponent > 1 else base
         exponent >>= 1
         if not exponent:
             assert result is not None
             return result
-        base = base * base
+        base = base.square() if base is gap else base.square_()
 
 
 def _powers(x: Tensor, u: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
@@ -217,12 +220,14 @@ def _solve_steep(shifted: Tensor, alpha: Alpha) -> Tensor:
     x, order = (shifted * (alpha - 1.0)).clamp_(min=-2.0).sort(1, descending=True)
     size = _sorted_support(x, alpha)
     inside = torch.arange(x.shape[1], device=x.device) < size
-    delta = (x - x.gather(1, size - 1)).where(inside, 0.0)
+    log_delta = (x - x.gather(1, size - 1)).where(inside, 0.0).log()
     w = 1.0 / size.to(x.dtype)
     p = torch.zeros_like(x)
     for _ in range(MAX_NEWTON):
-        p = (delta + w ** (alpha - 1.0)).pow(1.0 / (alpha - 1.0)).where(inside, 0.0)
-        slope = (w / p.where(inside, 1.0)).pow(alpha - 2.0).where(inside, 0.0)
+        # In logs, because w^(α−1) underflows for large α.
+        log_p = torch.logaddexp(log_delta, (alpha - 1.0) * w.log()) / (alpha - 1.0)
+        p = log_p.exp().where(inside, 0.0)
+        slope = ((alpha - 2.0) * (w.log() - log_p)).exp().where(inside, 0.0)
         step = (p.sum(1, keepdim=True) - 1.0) / slope.sum(1, keepdim=True)
         w = (w - step).clamp_(min=torch.finfo(x.dtype).tiny)
         if not bool((step > ROUNDING * torch.finfo(x.dtype).eps).any()):
@@ -398,7 +403,10 @@ def solve_topk(z: Tensor, alpha: Alpha, k: int) -> EntmaxBlock:
 
 
 def solve_bisect(z: Tensor, alpha: Alpha, n_iter: int) -> EntmaxBlock:
-    """S2S Algorithm 1, in the dtype of z, for the timing comparisons of the papers."""
+    """S2S Algorithm 1, in the dtype of z, for the timing comparisons of the papers.
+
+    A threshold in that dtype is exact enough for α ≤ 2; above, p is steep at the threshold.
+    """
     top = z.amax(1, keepdim=True)
 
     def solve(shifted: Tensor) -> Tensor:

@@ -20,18 +20,21 @@ from .losses import (
     Target,
     alpha_gradient,
     alpha_relu_mapping,
+    empty_loss,
     entmax_mapping,
     forward_blocks,
     read_target,
     reduce_loss,
 )
 
-# Elements of the logits' buffer: large enough for an efficient product, small beside N × V.
+# The buffer for logits: small beside N × V, but with rows enough for an efficient product, which
+# reads all weights for each block.
 BUFFER_ELEMENTS = 1 << 23
+BUFFER_ROWS = 128
 
 
 def _row_slices(rows: int, classes: int) -> list[slice]:
-    size = min(rows, max(16, BUFFER_ELEMENTS // classes))
+    size = min(rows, max(BUFFER_ROWS, BUFFER_ELEMENTS // classes))
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)]
 
 
@@ -76,11 +79,12 @@ class _LinearFenchelYoung(torch.autograd.Function):
         h, weight, bias, flat, value, slope, live = ctx.saved_tensors
         upstream = upstream * live
         wanted = ctx.needs_input_grad[:3]
-        grads = _Gradients(h, weight, wanted, upstream)
-        grads.add_support(flat, value)
-        grads.add_dense(ctx.dense, ctx.mapping, bias)
-        grads.subtract_target(ctx.target)
-        grads.poison(flat, value)
+        with torch.autocast(h.device.type, enabled=False):
+            grads = _Gradients(h, weight, wanted, upstream)
+            grads.add_support(flat, value)
+            grads.add_dense(ctx.dense, ctx.mapping, bias)
+            grads.subtract_target(ctx.target)
+            grads.poison(flat, value)
         grad_alpha = alpha_gradient(slope, upstream, live) if ctx.needs_input_grad[3] else None
         return (*grads.finished(), grad_alpha, None, None, None, None, None)
 
@@ -197,7 +201,7 @@ def linear_fenchel_young_loss(
     """``fenchel_young_loss`` of F.linear(h, weight, bias)."""
     _check_shapes(h, weight, bias)
     device = h.device.type
-    if torch.is_autocast_enabled(device):  # what F.linear would do
+    if torch.is_autocast_enabled(device) and h.dtype != torch.float64:  # what F.linear would do
         dtype = torch.get_autocast_dtype(device)
         h, weight = h.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
@@ -212,7 +216,8 @@ def linear_fenchel_young_loss(
                 rows, weight, bias, alpha_rows, detached, q, live, uncounted, stats_wanted
             )
     else:
-        loss = rows.to(_checks.compute_dtype(h.dtype)).sum(1) + 0 * weight.sum()
+        loss = rows.to(_checks.compute_dtype(h.dtype)).sum(1)
+        loss = empty_loss(loss, mapping, weight, bias)
         fields = [live.long(), loss.detach(), loss.detach(), live]
     stats = RowStats(*(part.view(leading) for part in fields)) if stats_wanted else None
     return reduce_loss(loss, live, options.reduction, leading), stats

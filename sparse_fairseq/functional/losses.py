@@ -54,6 +54,7 @@ class EntmaxMapping:
 
     alpha: Alpha
     options: dict = field(default_factory=dict)
+    shift_invariant = True  # Block.shift is there for precision only
 
     def __call__(self, z: Tensor) -> Tensor:
         return entmax(z, self.alpha, **self.options)
@@ -95,6 +96,7 @@ class AlphaReLUMapping:
 
     alpha: float
     tau: float
+    shift_invariant = False  # Block.shift is part of the loss
 
     def __call__(self, z: Tensor) -> Tensor:
         return alpha_relu(z, self.alpha, self.tau)
@@ -240,6 +242,8 @@ def forward_blocks(
         q, own = target.of_rows(rows), mapping.of_rows(rows)
         block = own.block(z)
         loss = block.conjugate - q.score(z, block.shift) + q.negentropy(own)
+        if q.rows is not None and own.shift_invariant:  # weights that do not sum to 1
+            loss = loss + block.shift * (1.0 - q.dense(torch.float64).sum(1, keepdim=True))
         losses.append(loss.squeeze(1))
         if slope_wanted:
             slopes.append(_slope(block, own, q))
@@ -367,6 +371,14 @@ def _differentiable_backward(ctx, z, alpha_rows, upstream, live):
     return grad_z, grad_alpha
 
 
+def empty_loss(loss: Tensor, mapping: Mapping, *inputs: Tensor | None) -> Tensor:
+    """No rows, but a graph: everything that could get a gradient gets zeros."""
+    for tensor in (mapping.alpha, *inputs):
+        if isinstance(tensor, Tensor):
+            loss = loss + 0.0 * tensor.sum()
+    return loss
+
+
 def reduce_loss(loss: Tensor, live: Tensor, reduction: str, shape: torch.Size) -> Tensor:
     if reduction == "none":
         return loss.view(shape)
@@ -399,9 +411,11 @@ def read_target(target: Tensor, shape: torch.Size, options: Options) -> tuple[Ta
             raise ValueError("soft targets get no gradient: detach them")
         everything = torch.ones(rows, dtype=torch.bool, device=target.device)
         return Target(None, target.reshape(rows, classes), smoothing, classes), everything
-    _checks.check_target(target, shape, ignore_index)
+    _checks.check_target(target, shape)
+    target = target.long()  # before comparing: −100 is 156 in uint8
+    _checks.check_range(target, classes, ignore_index)
     live = (target != ignore_index).reshape(rows)
-    index = target.reshape(rows).long().masked_fill(~live, 0)
+    index = target.reshape(rows).masked_fill(~live, 0)
     return Target(index, None, smoothing, classes), live
 
 
@@ -426,7 +440,7 @@ def fenchel_young_loss(
             rows, alpha_rows, detached, q, live, uncounted, stats_wanted
         )
     else:
-        loss = rows.to(dtype).sum(1)
+        loss = empty_loss(rows.to(dtype).sum(1), mapping)
         fields = [live.long(), loss.detach(), loss.detach(), live]
     stats = RowStats(*(part.view(leading) for part in fields)) if stats_wanted else None
     return reduce_loss(loss, live, options.reduction, leading), stats
@@ -436,9 +450,10 @@ def fenchel_young_loss(
 
 
 def alpha_relu_mapping(alpha: float, tau: float) -> AlphaReLUMapping:
+    alpha, tau = _checks.check_constant("alpha", alpha), _checks.check_constant("tau", tau)
     _checks.check_alpha(alpha, strict=True)
     _checks.check_tau(tau)
-    return AlphaReLUMapping(float(alpha), float(tau))
+    return AlphaReLUMapping(alpha, tau)
 
 
 def entmax_mapping(

@@ -65,6 +65,8 @@ class _Entmax(torch.autograd.Function):
 def _entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     """S2S Proposition 1: (diag(s) − ssᵀ/‖s‖₁)ᵀ grad with s = p^(2−α) on the support."""
     inside = p != 0  # NaN counts, so that a NaN row has a NaN gradient
+    if bool((alpha > 2.0).any()) if isinstance(alpha, Tensor) else alpha > 2.0:
+        return _steep_vjp(p.double(), grad.double(), alpha, inside).to(p.dtype)
     if isinstance(alpha, float) and alpha == 2.0:
         s = inside.to(p.dtype)
     else:
@@ -73,6 +75,24 @@ def _entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
     total = s.sum(1, keepdim=True)
     total = total.where(total != 0, 1.0)
     out = s * (grad - (s * grad).sum(1, keepdim=True) / total)
+    return out.where(~p.isnan(), p)
+
+
+def _steep_vjp(p: Tensor, grad: Tensor, alpha: Alpha, inside: Tensor) -> Tensor:
+    """The same where α > 2 and s of a small p is so large that s·(grad − mean) cancels.
+
+    The rows of the Jacobian sum to 0: the entry with the largest s is minus the sum of the
+    others, and these need grad only relative to its own.
+    """
+    log_s = ((2.0 - alpha) * _tsallis.log_of_support(p)).where(inside, -float("inf"))
+    largest = log_s.detach().argmax(1, keepdim=True)
+    weight = (log_s - log_s.gather(1, largest)).exp().where(inside, 0.0)
+    total = weight.sum(1, keepdim=True)
+    relative = grad - grad.gather(1, largest)
+    mean = (weight * relative).sum(1, keepdim=True) / total.where(total != 0, 1.0)
+    others = inside.scatter(1, largest, False)
+    out = log_s.where(others, 0.0).exp().where(others, 0.0) * (relative - mean)
+    out = out.scatter_add(1, largest, -out.sum(1, keepdim=True))
     return out.where(~p.isnan(), p)
 
 
@@ -110,7 +130,7 @@ def entmax(
         alpha = _alpha_classes_last(alpha, z, dim)
     alpha = _checks.alpha_per_row(alpha, last.shape[:-1])
     if last.numel() == 0:
-        return torch.zeros_like(z)
+        return z * 1.0
     rows = last.reshape(-1, last.shape[-1]).to(dtype)
     tensor = alpha if isinstance(alpha, Tensor) else None
     number = alpha if isinstance(alpha, float) else None
@@ -151,10 +171,12 @@ def alpha_relu(z: Tensor, alpha: Alpha = 1.5, tau: float | Tensor = 0.0) -> Tens
     """
     _checks.check_alpha(alpha, strict=True)
     _checks.check_tau(tau)
+    _checks.check_broadcast("alpha", alpha, z.shape)
+    _checks.check_broadcast("tau", tau, z.shape)
     dtype = _checks.compute_dtype(z.dtype)
-    x = (alpha - 1.0) * z.to(dtype) - tau
-    positive = x > 0
-    gap = x.where(positive, 1.0)
+    positive = (alpha - 1.0) * z.detach().to(dtype) - tau > 0
+    # Masked before the product: 0 · −inf would be the gradient of alpha.
+    gap = ((alpha - 1.0) * z.to(dtype).where(positive, 0.0) - tau).where(positive, 1.0)
     if isinstance(alpha, Tensor) or alpha not in (1.5, 2.0):
         gap = gap.pow(1.0 / (alpha - 1.0))
     elif alpha == 1.5:

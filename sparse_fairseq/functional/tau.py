@@ -45,21 +45,23 @@ def gaussian_support(vocab_size: int, sigma: float) -> float:
     low, high = eps * (1 + 1e-6), 1 - 1e-12
     if mean_and_room(high)[1] < 0:  # the root is left of where the square root ends
         high = brentq(lambda p: mean_and_room(p)[1], low, high, xtol=1e-16)
+    if equation(high) > 0:
+        return 1.0  # scores so close to each other that all are in the support
     return brentq(equation, low, high, xtol=1e-16)
 
 
 def gaussian_tau(vocab_size: int, sigma: float, alpha: float = 1.5) -> float:
-    """τ that makes α-ReLU of V scores from N(0, σ²) sum to about 1.
+    """τ that makes α-ReLU of V scores from N(0, σ²) sum to about 1 (more, where σ is large).
 
     α = 1.5 is SE Lemma 2. For other α, where the paper has no closed form, τ solves
     V · E[[(α−1)σx − τ]₊^(1/(α−1))] = 1 numerically.
     """
     _checks.check_alpha(alpha, strict=True)
     _check_gaussian(vocab_size, sigma)
-    if alpha == 1.5:
+    if alpha == 1.5 and (support := gaussian_support(vocab_size, sigma)) < 1.0:
         from scipy.stats import norm
 
-        return sigma / 2 * float(norm.isf(gaussian_support(vocab_size, sigma)))
+        return sigma / 2 * float(norm.isf(support))
     return _expected_sum_tau(vocab_size, sigma, alpha)
 
 
@@ -82,8 +84,11 @@ def _expected_sum_tau(vocab_size: int, sigma: float, alpha: float) -> float:
         density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
         return math.log(vocab_size * float(np.sum(width * gap**beta * density)) + 1e-300)
 
-    # Between every score at its mean of 0 with all of them in the support, and one at 12 σ.
-    return brentq(log_sum, -1.0 - 40.0 * scale, 12.0 * scale, xtol=1e-14)
+    # Below low every gap is over 1; the sum falls with τ.
+    low, high = -1.0 - 40.0 * scale, 12.0 * scale
+    while log_sum(high) > 0:
+        high += 12.0 * scale
+    return brentq(log_sum, low, high, xtol=1e-14)
 
 
 def xavier_tau(d_model: int, vocab_size: int) -> float:

@@ -18,8 +18,10 @@ assert {"alpha_relu_loss", "entmax_loss", "sparsemax_loss"} <= set(CRITERION_REG
     [
         "import sys, sparse_fairseq.functional; assert 'fairseq' not in sys.modules\n" + REGISTERED,
         "import fairseq, sparse_fairseq\n" + REGISTERED,
+        "import sparse_fairseq.output_transform, sparse_fairseq.criterions, sparse_fairseq.tasks\n"
+        + REGISTERED,
     ],
-    ids=["functional first", "fairseq first"],
+    ids=["functional first", "fairseq first", "parts first"],
 )
 def test_registration(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -66,7 +66,8 @@ def test_dense_blocks(name, alpha):
 
 
 def test_several_blocks_share_one_buffer(monkeypatch):
-    monkeypatch.setattr(fused, "BUFFER_ELEMENTS", 16 * 200)
+    monkeypatch.setattr(fused, "BUFFER_ELEMENTS", 0)
+    monkeypatch.setattr(fused, "BUFFER_ROWS", 16)
     leaves = layer(200, rows=(50,))
     for name, alpha in CASES:
         assert_same(name, alpha, leaves, targets(50, classes=200), 1e-10)
@@ -136,9 +137,11 @@ def test_nothing_to_average(name):
     loss.backward()
     assert loss == 0 and all((leaf.grad == 0).all() for leaf in (h, weight, bias))
     empty = torch.zeros(0, 6, dtype=torch.float64, requires_grad=True)
-    loss = fused_loss(name, empty, weight, targets(0, classes=5), 1.5)
+    weight.grad = bias.grad = None
+    loss = fused_loss(name, empty, weight, targets(0, classes=5), 1.5, bias)
     loss.backward()
     assert loss == 0 and empty.grad.shape == (0, 6)
+    assert (weight.grad == 0).all() and (bias.grad == 0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -153,6 +156,18 @@ def test_half_precision_and_autocast(dtype):
             plain = plain_loss(name, *leaves[:2], y, 1.5, leaves[2])
         torch.testing.assert_close(ours, plain, rtol=1e-2, atol=1e-2)
         assert torch.autograd.grad(ours, leaves)[1].dtype == torch.float32
+
+
+def test_autocast_leaves_float64_alone_and_backward_may_run_under_it():
+    leaves = layer(3000, scale=0.01)
+    leaves[2].data += 1.0
+    y = targets(5, classes=3000)
+    expected = torch.autograd.grad(fused_loss("entmax", *leaves[:2], y, 1.1, leaves[2]), leaves)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = fused_loss("entmax", *leaves[:2], y, 1.1, leaves[2])
+        grads = torch.autograd.grad(loss, leaves)
+    for grad, value in zip(grads, expected, strict=True):
+        torch.testing.assert_close(grad, value, rtol=0, atol=0)
 
 
 def test_nan_reaches_the_gradients():

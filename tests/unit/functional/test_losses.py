@@ -342,3 +342,39 @@ def test_losses_are_not_negative(row, alpha, smoothing, data):
         loss = sf.alpha_relu_loss(z, y, alpha, 0.1, label_smoothing=smoothing)
         p = sf.alpha_relu(z, alpha, 0.1)
         assert loss >= -1e-12 * (1 + (p**alpha).sum())
+
+
+@pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.0), ("entmax", 1.5), ("alpha_relu", 1.5)])
+@pytest.mark.parametrize("classes", [5, 140])
+def test_soft_targets_need_not_sum_to_one(name, alpha, classes):
+    """A row of zeros is how a padded position is often masked."""
+    z = scores(3, classes).requires_grad_()
+    q = torch.rand(3, classes, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    q = q * torch.tensor([[0.0], [0.3], [2.0]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda z: loss_of(name, z, q, alpha, reduction="none"), z)
+
+
+def test_small_integer_targets():
+    z = scores(2, 200)
+    y = torch.tensor([156, 3])
+    expected = sf.entmax_loss(z, y)
+    torch.testing.assert_close(sf.entmax_loss(z, y.to(torch.uint8)), expected)
+    torch.testing.assert_close(sf.entmax_loss(z, y.to(torch.int16)), expected)
+
+
+def test_alpha_relu_takes_constants_only():
+    z, y = scores(2, 5), torch.tensor([0, 1])
+    for bad in ({"alpha": torch.tensor(1.5, requires_grad=True)}, {"alpha": torch.ones(2) * 1.5}):
+        with pytest.raises(ValueError, match="alpha must be one number"):
+            sf.alpha_relu_loss(z, y, **bad)
+    with pytest.raises(ValueError, match="tau must be one number"):
+        sf.alpha_relu_loss(z, y, tau=torch.tensor(0.1, requires_grad=True))
+    torch.testing.assert_close(
+        sf.alpha_relu_loss(z, y, torch.tensor(1.5)), sf.alpha_relu_loss(z, y)
+    )
+
+
+def test_empty_batch_gives_alpha_a_gradient():
+    alpha = torch.tensor(1.5, requires_grad=True)
+    sf.entmax_loss(torch.zeros(0, 5), torch.zeros(0, dtype=torch.long), alpha).backward()
+    assert alpha.grad == 0

@@ -305,3 +305,50 @@ def test_alpha_relu_at_the_threshold_is_entmax(z, alpha):
     z = z.double()
     tau = sf.entmax_threshold(z, alpha).item()
     torch.testing.assert_close(sf.alpha_relu(z, alpha, tau), sf.entmax(z, alpha), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [3.0, 5.0, 8.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradient_of_steep_mappings(alpha, dtype):
+    """Two classes, the second with p = w: the Jacobian is s₁s₂/(s₁+s₂) · [[1, −1], [−1, 1]]."""
+    for w in (0.3, 1e-2, 1e-4, 1e-6):
+        gap = (1 - w) ** (alpha - 1) - w ** (alpha - 1)
+        z = torch.tensor([0.0, -gap / (alpha - 1), -9.0], dtype=dtype, requires_grad=True)
+        p = sf.entmax(z, alpha)
+        (grad,) = torch.autograd.grad(p[0], z)
+        small = p[1].double()
+        s = (1 - small) ** (2 - alpha), small ** (2 - alpha)
+        expected = s[0] / (1 + s[0] / s[1]) if small > 0 else s[0] * 0
+        assert grad[0].item() == pytest.approx(expected.item(), rel=1e-4)
+        assert grad[1].item() == pytest.approx(-expected.item(), rel=1e-4) and grad[2] == 0
+
+
+@pytest.mark.parametrize("alpha", [20.0, 100.0, 500.0, 2000.0])
+@pytest.mark.parametrize("solver", ["auto", "sort", "topk"])
+def test_very_large_alpha(alpha, solver):
+    torch.testing.assert_close(
+        sf.entmax(torch.zeros(2, 300), alpha, solver=solver).sum(1), torch.ones(2)
+    )
+    p = sf.entmax(scores(20, 200, scale=1e-4), alpha, solver=solver)
+    torch.testing.assert_close(p.sum(1), torch.ones(20, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 3.0])
+def test_backward_of_an_empty_batch(alpha):
+    z = torch.zeros(0, 5, requires_grad=True)
+    (sf.entmax(z, alpha).sum() + sf.alpha_relu(z).sum()).backward()
+    assert z.grad.shape == (0, 5)
+
+
+def test_gradients_of_alpha_relu_for_tensors():
+    z = scores(3, 6).requires_grad_()
+    alpha = torch.tensor([[1.3], [1.5], [1.9]], dtype=torch.float64, requires_grad=True)
+    tau = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(sf.alpha_relu, (z, alpha, tau))
+    masked = z.detach().clone()
+    masked[:, 0] = -INF
+    (grad,) = torch.autograd.grad(sf.alpha_relu(masked, alpha).sum(), alpha)
+    assert grad.isfinite().all()
+    for bad in (torch.ones(4) * 1.5, torch.ones(2, 3, 6) * 1.5):
+        with pytest.raises(ValueError, match="alpha of shape"):
+            sf.alpha_relu(z, bad)

@@ -42,6 +42,17 @@ def test_closed_form_and_numeric_solution_meet():
         assert lemma < numeric == pytest.approx(lemma, rel=0.03)
 
 
+@pytest.mark.parametrize("sigma", [1e-6, 1e-3, 0.02, 100.0])
+@pytest.mark.parametrize("vocab_size", [10, 1000, 60_000])
+@pytest.mark.parametrize("alpha", [1.01, 1.5, 2.0, 3.0])
+def test_any_sigma_has_a_tau(sigma, vocab_size, alpha):
+    tau = sf.gaussian_tau(vocab_size, sigma, alpha)
+    assert -1 <= tau <= 12 * (alpha - 1) * sigma + 12
+    if sigma <= 1e-3:  # next to equal scores: p = 1/V each
+        uniform = -(vocab_size ** (1 - alpha))
+        assert tau == pytest.approx(uniform, rel=1e-3, abs=5 * (alpha - 1) * sigma)
+
+
 def test_batch_tau_is_the_mean_threshold():
     logits = scores(3, 4, 50, dtype=torch.bfloat16).requires_grad_()
     tau = sf.batch_tau(logits, 1.3)
