@@ -38,11 +38,12 @@ format: $(INSTALLED) ## put the code in format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED) ## time losses, the fused output layer and fairseq-train beside softmax
+bench: $(INSTALLED) ## time losses, training and decoding beside softmax and the entmax package
 	$(BIN)/python -m experiments.bench.losses
 	$(BIN)/python -m experiments.bench.fused
 	$(BIN)/python -m experiments.bench.train_speed
 	$(BIN)/python -m experiments.bench.train_speed --not-fused
+	$(BIN)/python -m experiments.bench.generation_speed
 
 bench-train: $(INSTALLED) ## time fairseq-train for a base model, a large vocabulary and a small model
 	$(BIN)/python -m experiments.bench.train_speed --dim 512 --layers 6

@@ -21,6 +21,13 @@ from omegaconf import II
 from ..criterions import SparseCriterion
 from ..errors import UsageError
 from ..functional import batch_tau
+from ..generation import (
+    GenerationError,
+    SparseSequenceGenerator,
+    SparseSequenceGeneratorWithAlignment,
+    SparseSequenceScorer,
+)
+from ..generation.report import ExactnessReport, output_of_command
 from ..output_init import formula_tau, is_tied, scale_to_xavier
 from ..output_transform import (
     OutputSettings,
@@ -41,9 +48,17 @@ class SparseTranslationConfig(TranslationConfig):
             "initialises them; auto: xavier for sparse criteria, with which they learn faster"
         },
     )
+    score_normalization: ChoiceEnum(["none", "renormalize"]) = field(
+        default="none",
+        metadata={
+            "help": "what to do with α-ReLU's scores when decoding: use them as they are, as in "
+            "the paper, or divide them by their sum at each step"
+        },
+    )
     # fairseq knows Optional, but not `str | None`.
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
     save_dir: str = II("checkpoint.save_dir")
+    quiet: bool = II("common_eval.quiet")
 
 
 @register_task("sparse_translation", dataclass=SparseTranslationConfig)
@@ -57,6 +72,8 @@ class SparseTranslationTask(TranslationTask):
         self._new_model = None
         self._criterion = None
         self._train_iterator = None
+        self._decoding_iterator = None
+        self._exactness = None  # an ExactnessReport while fairseq-generate runs
 
     def build_model(self, cfg, from_checkpoint=False):
         model = super().build_model(cfg, from_checkpoint)
@@ -117,7 +134,7 @@ class SparseTranslationTask(TranslationTask):
         """A checkpoint was loaded into the model that is to be trained."""
         loaded = transform.settings if transform.found_in_checkpoint else OutputSettings()
         wanted = requested_output(self._criterion)
-        same = (wanted.kind, wanted.alpha) == (loaded.kind, loaded.alpha)
+        same = is_same_mapping(wanted, loaded)
         tau = wanted.tau
         if same and tau is None:
             tau = loaded.tau  # the model was trained around it
@@ -160,6 +177,7 @@ class SparseTranslationTask(TranslationTask):
                     "the training set is empty: no sentence pair of "
                     f"'{self.cfg.train_subset}' fits the size limits"
                 )
+        self._decoding_iterator = iterator
         return iterator
 
     def begin_epoch(self, epoch, model):
@@ -217,12 +235,82 @@ class SparseTranslationTask(TranslationTask):
 
     def valid_step(self, sample, model, criterion, ema_model=None):
         settings, wanted = model.decoder.output_transform.settings, requested_output(criterion)
-        if (settings.kind, settings.alpha) != (wanted.kind, wanted.alpha):
+        if not is_same_mapping(settings, wanted):
             raise UsageError(
                 f"the model's output is {settings}, the criterion's is {wanted}: "
                 "validate with the criterion the model was trained with"
             )
         return super().valid_step(sample, model, criterion)
+
+    def build_generator(
+        self,
+        models,
+        args,
+        seq_gen_cls=None,
+        extra_gen_cls_kwargs=None,
+        prefix_allowed_tokens_fn=None,
+    ):
+        extra = dict(extra_gen_cls_kwargs or {})
+        # Only fairseq-generate says which language model to use, be it none.
+        is_generate_command = "lm_model" in extra
+        normalization = str(self.cfg.score_normalization)
+        self._exactness = None
+        if getattr(args, "score_reference", False):
+            return SparseSequenceScorer(
+                self.target_dictionary,
+                compute_alignment=getattr(args, "print_alignment", False),
+                normalize_scores=not getattr(args, "unnormalized", False),
+                score_normalization=normalization,
+            )
+        if seq_gen_cls is None:
+            seq_gen_cls = SparseSequenceGenerator
+            extra["score_normalization"] = normalization
+            if is_generate_command or not hasattr(args, "nbest"):
+                # Others may use more hypotheses than --nbest; validation uses the best.
+                extra["nbest"] = getattr(args, "nbest", 1)
+            if getattr(args, "print_alignment", None):
+                seq_gen_cls = SparseSequenceGeneratorWithAlignment
+                extra["print_alignment"] = args.print_alignment
+            self._exactness = ExactnessReport() if is_generate_command else None
+        try:
+            return super().build_generator(
+                models, args, seq_gen_cls, extra, prefix_allowed_tokens_fn
+            )
+        except (ValueError, AssertionError) as error:
+            raise UsageError(str(error)) from None
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        try:
+            found = super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        except GenerationError as error:
+            raise UsageError(str(error)) from None
+        if self._exactness is not None:
+            self._report_exactness(sample, found)
+        return found
+
+    def _report_exactness(self, sample, found):
+        """fairseq-generate has no hook for lines of its own, so those of a batch are printed where
+        the batch is decoded, before its S- and H- lines, and the summary with the last batch."""
+        output = output_of_command()
+        for number, hypotheses in zip(sample["id"].tolist(), found, strict=True):
+            line = self._exactness.add(hypotheses)
+            if self.cfg.quiet is not True:
+                print(f"E-{number}\t{line}", file=output)
+        iterator = self._decoding_iterator
+        # A worker with fewer batches than others gets empty ones at the end.
+        own = range(iterator.shard_id, len(iterator.frozen_batches), iterator.num_shards)
+        if iterator.iterations_in_epoch >= len(own):
+            print(self._exactness.summary(), file=output)
+            if self._exactness.forced:
+                logger.warning(
+                    f"{self._exactness.forced} sentences have no hypothesis with a non-zero score; "
+                    "their best unfinished one was closed (E- lines: status=forced)"
+                )
+
+
+def is_same_mapping(one: OutputSettings, other: OutputSettings) -> bool:
+    """Same kind and α, but for the last digits, which an average over checkpoints may change."""
+    return one.kind == other.kind and math.isclose(one.alpha, other.alpha, rel_tol=1e-6)
 
 
 def requested_output(criterion) -> OutputSettings:

@@ -73,11 +73,35 @@ def test_measuring_tau_leaves_the_training_mode_and_the_random_numbers_alone():
     assert model.training and torch.equal(torch.rand(3), expected)
 
 
-def test_formula_is_refused_where_it_does_not_hold():
+@pytest.mark.parametrize(
+    ("arch", "args"),
+    [
+        ("lstm", {}),
+        ("transformer", {"decoder_normalize_before": True, "no_decoder_final_norm": True}),
+    ],
+)
+def test_formula_is_refused_where_it_does_not_hold(arch, args):
     task = make_task()
-    model = make_model(task, "lstm")
+    model = make_model(task, arch, **args)
     with pytest.raises(UsageError, match=r"--tau formula.*use --tau batch"):
         tau_of(task, model, "formula")
+
+
+def test_formula_holds_with_a_final_norm():
+    task = make_task()
+    model = make_model(task, decoder_normalize_before=True)
+    assert math.isfinite(tau_of(task, model, "formula"))
+
+
+def test_an_average_may_change_the_last_digit_of_alpha():
+    task = make_task()
+    model = make_model(task)
+    criterion = make_criterion(task, "entmax_loss", alpha=1.3)
+    settings = OutputSettings("entmax", sum([1.3] * 10) / 10)
+    assert settings.alpha != 1.3
+    model.decoder.output_transform.settings = settings
+    loss, _, _ = task.valid_step(make_batch(task), model, criterion)
+    assert math.isfinite(loss)
 
 
 def test_tau_is_resolved_once():

@@ -1,0 +1,182 @@
+"""SparseSequenceGenerator: fairseq's SequenceGenerator for scores that may be exactly zero and
+need not sum to one. Settings and interface; the search is in `batch_search`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from fairseq import search
+from fairseq.sequence_generator import EnsembleModel
+from torch import Tensor, nn
+
+from .batch_search import BatchSearch
+from .errors import GenerationError
+from .sentence import Ranking
+from .shortlist import can_shortlist, sums_to_one
+from .token_rules import TokenRules
+
+SCORE_NORMALIZATIONS = ("none", "renormalize")
+
+
+@dataclass
+class Output:
+    """What is known about the scores of the models as they are now."""
+
+    sums_to_one: bool
+    renormalize: bool
+    can_shortlist: bool
+    only_falls: bool  # a longer hypothesis never has a larger total
+
+
+class SparseSequenceGenerator(nn.Module):
+    """Takes what fairseq's SequenceGenerator takes, and on softmax models returns what it returns.
+
+    Each sentence gets at least one hypothesis and at most `beam_size`. Beside the stock keys a
+    hypothesis has
+
+    - ``status``: "finished", or "forced" if the models give no hypothesis a score: then this is
+      the best unfinished one, closed with EOS, and its score is −inf;
+    - ``exact``: {"raw", "normalized"}, whether this is provably the best of all sentences, by the
+      sum of log-scores and by that sum divided by length ** len_penalty;
+    - ``exhaustive``: whether the list holds every sentence with a non-zero score;
+    - ``support``, with `return_support`: how many tokens had a non-zero score at each step.
+
+    Parameters beyond fairseq's
+    ---------------------------
+    nbest
+        How many hypotheses are wanted (default: `beam_size`). The search of a sentence ends as
+        soon as no other hypothesis can become one of them.
+    score_normalization
+        "none", or "renormalize": divide the scores by their sum at each step.
+    """
+
+    def __init__(
+        self,
+        models,
+        tgt_dict,
+        beam_size=1,
+        max_len_a=0,
+        max_len_b=200,
+        max_len=0,
+        min_len=1,
+        normalize_scores=True,
+        len_penalty=1.0,
+        unk_penalty=0.0,
+        temperature=1.0,
+        match_source_len=False,
+        no_repeat_ngram_size=0,
+        search_strategy=None,
+        eos=None,
+        symbols_to_strip_from_output=None,
+        lm_model=None,
+        lm_weight=1.0,
+        tokens_to_suppress=(),
+        *,
+        nbest=None,
+        score_normalization="none",
+        return_support=False,
+    ):
+        super().__init__()
+        if not temperature > 0:
+            raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
+        if score_normalization not in SCORE_NORMALIZATIONS:
+            choices = " or ".join(SCORE_NORMALIZATIONS)
+            raise GenerationError(
+                f"--score-normalization must be {choices}, got {score_normalization}"
+            )
+        self.model = models if isinstance(models, EnsembleModel) else EnsembleModel(models)
+        self.model.eval()
+        self.tgt_dict = tgt_dict
+        self.pad, self.unk = tgt_dict.pad(), tgt_dict.unk()
+        self.eos = tgt_dict.eos() if eos is None else eos
+        self.symbols_to_strip_from_output = {*(symbols_to_strip_from_output or ()), self.eos}
+        self.vocab_size = len(tgt_dict)
+        self.beam_size = min(beam_size, self.vocab_size - 1)  # padding is never selected
+        self.nbest = min(nbest or self.beam_size, self.beam_size)
+        self.max_len_a, self.max_len_b = max_len_a, max_len_b
+        self.max_len = max_len or self.model.max_decoder_positions()
+        self.min_len = min_len
+        self.temperature = temperature
+        self.match_source_len = match_source_len
+        self.ranking = Ranking(normalize_scores, len_penalty)
+        self.rules = TokenRules(
+            self.pad,
+            self.unk,
+            self.eos,
+            unk_penalty,
+            min_len,
+            _indices(tgt_dict, tokens_to_suppress),
+            no_repeat_ngram_size,
+        )
+        self.search = search.BeamSearch(tgt_dict) if search_strategy is None else search_strategy
+        self.lm_model, self.lm_weight = lm_model, lm_weight
+        if lm_model is not None:
+            lm_model.eval()
+        self.score_normalization = score_normalization
+        self.return_support = return_support
+        made_up = [i for i, s in enumerate(tgt_dict.symbols) if s.startswith("madeupword")]
+        self._made_up = torch.tensor(made_up, dtype=torch.long)
+
+    def cuda(self):
+        self.model.cuda()
+        return self
+
+    @torch.no_grad()
+    def forward(self, sample: dict, prefix_tokens=None, bos_token=None):
+        return self.generate(None, sample, prefix_tokens, bos_token=bos_token)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        models,
+        sample: dict,
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[dict]]:
+        """Hypotheses of each sentence of a batch, best first. As in fairseq, `models` is not
+        used: the generator has its own."""
+        return BatchSearch(self, sample, prefix_tokens, constraints, bos_token).run()
+
+    def output(self) -> Output:
+        """Asked anew for each batch: a model gets its transform's settings when its checkpoint or
+        its criterion does, which may be after the generator."""
+        models = list(self.model.models)
+        known = all(sums_to_one(model) for model in models)
+        renormalize = self.score_normalization == "renormalize" and not known
+        plain = self.lm_model is None and not renormalize and not self.return_support
+        usual = self.model.has_encoder() and self.model.has_incremental_states()
+        return Output(
+            sums_to_one=known or renormalize,
+            renormalize=renormalize,
+            can_shortlist=plain and usual and len(models) == 1 and can_shortlist(models[0]),
+            only_falls=(known or renormalize)
+            and self.lm_model is None
+            and self.rules.unk_penalty >= 0,
+        )
+
+    def longest(self, source: Tensor, source_lengths: Tensor) -> int:
+        """The largest number of tokens before EOS."""
+        if self.match_source_len:
+            longest = int(source_lengths.max())
+        else:
+            longest = int(self.max_len_a * source.shape[1] + self.max_len_b)
+            longest = min(longest, self.max_len - 1)
+        if self.min_len > longest:
+            raise GenerationError(
+                f"--min-len {self.min_len} is larger than the maximum length {longest}: "
+                "change it or --max-len-a/--max-len-b"
+            )
+        return longest
+
+    def count_made_up(self, lprobs: Tensor) -> Tensor:
+        """How many tokens of each row's support only pad the dictionary's size."""
+        return (lprobs[:, self._made_up.to(lprobs.device)] > -torch.inf).sum(1)
+
+
+def _indices(tgt_dict, symbols) -> list[int]:
+    indices = [tgt_dict.index(symbol) for symbol in symbols]
+    for symbol, index in zip(symbols, indices, strict=True):
+        if index == tgt_dict.unk():
+            raise GenerationError(f"cannot suppress {symbol!r}: it is not in the dictionary")
+    return indices

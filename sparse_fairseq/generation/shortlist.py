@@ -1,0 +1,96 @@
+"""The best next tokens of each row, without transforming the whole vocabulary.
+
+Every output transform is monotone, so the best tokens are those with the largest logits: only
+these are transformed. The values are those of `OutputTransform.log_scores`.
+"""
+
+import math
+
+import torch
+from fairseq.models import FairseqDecoder
+from torch import Tensor
+
+from .. import functional as F
+from ..output_transform import OutputTransform
+
+BLOCK = 64  # tokens whose maximum is looked at first
+AT_LEAST = 32  # tokens that are transformed, so that most entmax supports fit in
+
+
+def transform_of(model) -> OutputTransform | None:
+    return getattr(getattr(model, "decoder", None), "output_transform", None)
+
+
+def can_shortlist(model) -> bool:
+    """Whether the model's scores are its transform of its logits and of nothing else."""
+    transform = transform_of(model)
+    if transform is None:
+        return False
+    adaptive = getattr(model.decoder, "adaptive_softmax", None) is not None
+    return transform.kind != "softmax" or (_is_softmax(model) and not adaptive)
+
+
+def sums_to_one(model) -> bool:
+    """Whether the model's scores are known to be probabilities."""
+    transform = transform_of(model)
+    if transform is None or transform.kind == "softmax":
+        return _is_softmax(model)
+    return transform.kind == "entmax"
+
+
+def _is_softmax(model) -> bool:
+    """Whether fairseq's own softmax makes the scores of a model that has no other transform."""
+    decoder = type(getattr(model, "decoder", None))
+    return all(
+        getattr(decoder, name, None) is getattr(FairseqDecoder, name)
+        for name in ("get_normalized_probs", "get_normalized_probs_scriptable")
+    )
+
+
+def shortlist(
+    logits: Tensor, transform: OutputTransform, k: int, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """The k largest log-scores of each row of logits [rows, vocabulary], and their tokens."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if temperature != 1:
+        logits = logits / temperature
+    values, tokens = top_k(logits, min(max(k, AT_LEAST), logits.shape[1]))
+    if transform.alpha == 1:
+        scores = logits.log_softmax(1).gather(1, tokens)  # one pass; torch's logsumexp needs more
+    elif transform.kind == "alpha_relu":
+        scores = transform.log_scores(values)
+    else:
+        scores = _entmax(logits, values, tokens, transform.alpha).log()
+    return scores[:, :k], tokens[:, :k]
+
+
+def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, alpha: float) -> Tensor:
+    """entmax of each row at its top tokens. The threshold of these alone is the row's threshold if
+    the smallest of them is outside the support."""
+    p = F.entmax(values, alpha)
+    if values.shape[1] < logits.shape[1]:
+        unsure = (p[:, -1] > 0).nonzero().squeeze(1)
+        if len(unsure):
+            p[unsure] = F.entmax(logits[unsure], alpha).gather(1, tokens[unsure])
+    return p
+
+
+def top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """torch.topk of rows; the k largest are in the k blocks with the largest maxima."""
+    rows, size = x.shape
+    blocks = size // BLOCK
+    if blocks < 3 * k:
+        return x.topk(k)
+    head = x[:, : blocks * BLOCK].view(rows, blocks, BLOCK)
+    chosen = head.amax(2).topk(k, sorted=False).indices
+    columns = chosen.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=x.device)
+    rest = torch.arange(blocks * BLOCK, size, device=x.device).expand(rows, -1)
+    columns = torch.cat([columns.view(rows, -1), rest], 1)
+    best, where = x.gather(1, columns).topk(k)
+    return best, columns.gather(1, where)
+
+
+def renormalize(lprobs: Tensor) -> Tensor:
+    """log(p / Σp); a row without support stays −inf."""
+    total = lprobs.logsumexp(-1, keepdim=True)
+    return lprobs - total.masked_fill(total == -math.inf, 0.0)

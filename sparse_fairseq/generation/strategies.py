@@ -1,0 +1,74 @@
+"""fairseq's search strategies on rows that come and go.
+
+A strategy wants `beam` rows of every sentence. Slots without a row are −inf for it, so nothing it
+returns for them counts.
+"""
+
+import math
+
+import torch
+from fairseq import search
+from torch import Tensor
+
+from .beams import Beams, Candidates
+from .shortlist import renormalize
+
+
+def is_plain(strategy: search.Search) -> bool:
+    return type(strategy) is search.BeamSearch
+
+
+def keeps_places(strategy: search.Search) -> bool:
+    """Diverse beam search tells its groups by slot."""
+    return isinstance(strategy, search.DiverseBeamSearch)
+
+
+def needs_all_rows(strategy: search.Search) -> bool:
+    """Top-p sampling draws as many random numbers as the widest row has candidates. Rows that
+    have ended go on, as in fairseq, so that the same seed gives the same samples."""
+    return isinstance(strategy, search.Sampling) and strategy.sampling_topp > 0
+
+
+def propose(
+    strategy: search.Search,
+    lprobs: Tensor,
+    beams: Beams,
+    ids: Tensor,
+    sentences: int,
+    slots: int,
+    sums_to_one: bool,
+    eos: int,
+    finished: Tensor,
+) -> Candidates:
+    """Candidates from log-scores [rows, vocabulary] of rows whose sentences have these `ids` and
+    numbers of `finished` hypotheses."""
+    step = beams.scores.shape[1]
+    rows, taken = beams.rows_of_slots(sentences, slots)
+    if step == 0:  # all hypotheses are still the same
+        taken = torch.ones_like(taken)
+    scores = beams.scores[rows].masked_fill(~taken.unsqueeze(2), -math.inf)
+    grid = lprobs[rows].masked_fill(~taken.unsqueeze(2), -math.inf)
+    sampling = isinstance(strategy, search.Sampling)
+    seen = _samplable(grid, strategy, sums_to_one, eos) if sampling else grid
+    prefixes = beams.tokens[rows.view(-1)]
+    score, token, slot = strategy.step(step, seen, scores, prefixes, ids)
+    if sampling:  # a strategy that sees renormalised scores returns those
+        score = grid[torch.arange(sentences).to(slot).unsqueeze(1), slot, token]
+        if step > 0:
+            score = score + scores[:, :, -1].gather(1, slot)
+    if isinstance(strategy, search.PrefixConstrainedBeamSearch):
+        # It proposes no spare candidates: as in fairseq, each finished hypothesis takes a place.
+        place = torch.arange(score.shape[1], device=score.device)
+        score = score.masked_fill(place >= slots - finished.unsqueeze(1), -math.inf)
+    return Candidates(score, token, rows.gather(1, slot), score.shape[1])
+
+
+def _samplable(grid: Tensor, strategy: search.Sampling, sums_to_one: bool, eos: int) -> Tensor:
+    """A copy for the sampler to work on. A row without support needs something to draw; its score
+    stays −inf. A share p of the mass is a share of p / Σp."""
+    seen = grid.clone()
+    if strategy.sampling_topp > 0 and not sums_to_one:
+        seen = renormalize(seen)
+    empty = seen.amax(2) == -math.inf
+    seen[..., eos] = seen[..., eos].masked_fill(empty, 0.0)
+    return seen

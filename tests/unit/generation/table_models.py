@@ -1,0 +1,133 @@
+"""Models whose logits stand in a table, and the brute-force search that knows all sentences.
+
+Dictionary: <s> <pad> </s> <unk> and words; the logits of all but a few words are −inf, so that a
+beam can be wider than the number of words that matter.
+"""
+
+import itertools
+import math
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder
+
+from sparse_fairseq.output_transform import OutputSettings, attach_output_transform
+
+BOS, PAD, EOS, UNK = range(4)
+
+
+def words(size: int) -> Dictionary:
+    dictionary = Dictionary()
+    for i in range(size - dictionary.nspecial):
+        dictionary.add_symbol(f"w{i}")
+    return dictionary
+
+
+class TableEncoder(FairseqEncoder):
+    """The source is the number of the sentence."""
+
+    def forward(self, src_tokens, src_lengths=None, **kwargs):
+        return {"number": [src_tokens[:, 0]]}
+
+    def reorder_encoder_out(self, encoder_out, new_order):
+        return {"number": [encoder_out["number"][0][new_order]]}
+
+
+class TableDecoder(FairseqIncrementalDecoder):
+    """Logits from table [sentence, step, last token, vocabulary]."""
+
+    def __init__(self, dictionary, table):
+        super().__init__(dictionary)
+        self.table = table
+        self.rows = []  # how many it was asked for, at each step
+
+    def forward(self, prev_output_tokens, encoder_out=None, incremental_state=None, **kwargs):
+        number, step = encoder_out["number"][0], prev_output_tokens.shape[1] - 1
+        self.rows.append(len(number))
+        steps = [step] if incremental_state is not None else range(step + 1)
+        out = [self.table[number, s, prev_output_tokens[:, s]] for s in steps]
+        return torch.stack(out, 1), {"attn": [None]}
+
+    def max_positions(self):
+        return 1000
+
+
+def table_model(table, settings: OutputSettings) -> FairseqEncoderDecoderModel:
+    dictionary = words(table.shape[-1])
+    decoder = TableDecoder(dictionary, table)
+    model = FairseqEncoderDecoderModel(TableEncoder(dictionary), decoder)
+    attach_output_transform(model).settings = settings
+    return model
+
+
+def random_table(sentences, steps, vocab, usable, scale, seed) -> torch.Tensor:
+    """Only EOS, <unk> and the first words, `usable` tokens in all, have finite logits."""
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.full((sentences, steps, vocab, vocab), -math.inf)
+    part = table[..., EOS : EOS + usable]
+    part.copy_(scale * torch.randn(part.shape, generator=generator))
+    return table
+
+
+def probability_table(rows: dict, sentences=1, steps=8, vocab=12) -> torch.Tensor:
+    """α-ReLU logits (α = 2, τ = 0: the scores are the logits) that are zero but for
+    rows[last token] = {token: score}."""
+    table = torch.zeros(sentences, steps, vocab, vocab)
+    for last, scores in rows.items():
+        for token, score in scores.items():
+            table[:, :, last, token] = score
+    return table
+
+
+IDENTITY = OutputSettings("alpha_relu", 2.0, 0.0)
+
+
+def sample(sentences: int, padding: int = 0) -> dict:
+    numbers = torch.arange(sentences).unsqueeze(1)
+    source = torch.cat([numbers, torch.full((sentences, 1 + padding), PAD)], 1)
+    source[:, 1] = EOS
+    net_input = {"src_tokens": source, "src_lengths": torch.full((sentences,), 2)}
+    return {"id": numbers[:, 0], "net_input": net_input}
+
+
+class Oracle:
+    """All sentences of one table entry with a non-zero score, by exhaustion."""
+
+    def __init__(self, models, number, max_len, min_len=1, prefix=(), renormalize=False):
+        self.max_len, self.min_len, self.prefix = max_len, min_len, prefix
+        scores = [m.decoder.output_transform.scores(m.decoder.table[number]) for m in models]
+        p = torch.stack(scores).double().mean(0)
+        if renormalize:
+            p = p / p.sum(-1, keepdim=True).clamp(min=1e-300)
+        self.p = p
+        self.total = {}  # sentence -> sum of log-scores
+        self.widest = 0  # candidates at a step, at most
+        self.cut = False
+        self._enumerate()
+
+    def _enumerate(self):
+        beam = {(): 0.0}
+        for step in itertools.count():
+            candidates = {}
+            for tokens, total in beam.items():
+                last = tokens[-1] if tokens else EOS
+                row = self.p[step, last]
+                for token in row.nonzero().squeeze(1).tolist():
+                    if self._allowed(step, token):
+                        candidates[(*tokens, token)] = total + math.log(row[token])
+            if step == self.max_len:
+                self.cut = any(tokens[-1] != EOS for tokens in candidates)
+            self.widest = max(self.widest, len(candidates))
+            ended = {t: s for t, s in candidates.items() if t[-1] == EOS}
+            self.total.update(ended)
+            beam = {t: s for t, s in candidates.items() if t[-1] != EOS}
+            if not beam or step == self.max_len:
+                return
+
+    def _allowed(self, step, token):
+        if step < len(self.prefix):
+            return token == self.prefix[step]
+        return token != PAD and not (token == EOS and step < self.min_len)
+
+    def best(self, lenpen=0.0) -> float:
+        return max((t / len(s) ** lenpen for s, t in self.total.items()), default=-math.inf)

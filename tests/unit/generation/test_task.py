@@ -1,0 +1,115 @@
+"""What the task builds for decoding, and what it prints for fairseq-generate."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from tiny_fairseq import make_dataset, make_model, make_task
+
+from sparse_fairseq.errors import UsageError
+from sparse_fairseq.generation import (
+    SparseSequenceGenerator,
+    SparseSequenceGeneratorWithAlignment,
+    SparseSequenceScorer,
+)
+from sparse_fairseq.generation.report import ExactnessReport
+from sparse_fairseq.output_transform import OutputSettings
+
+FROM_GENERATE = {"lm_model": None, "lm_weight": 0.0}  # what only fairseq-generate passes
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task()
+
+
+@pytest.fixture(scope="module")
+def model(task):
+    return make_model(task)
+
+
+def build(task, model, extra=None, **args):
+    return task.build_generator([model], Namespace(**args), extra_gen_cls_kwargs=extra)
+
+
+def test_generators(task, model):
+    assert type(build(task, model)) is SparseSequenceGenerator
+    aligned = build(task, model, print_alignment="soft")
+    assert type(aligned) is SparseSequenceGeneratorWithAlignment
+    assert type(build(task, model, score_reference=True)) is SparseSequenceScorer
+
+
+def test_flags_arrive(model):
+    task = make_task(score_normalization="renormalize")
+    args = {"beam": 7, "nbest": 3, "lenpen": 0.5, "unkpen": 2.0, "min_len": 2, "unnormalized": True}
+    generator = build(task, model, FROM_GENERATE, **args)
+    assert (generator.beam_size, generator.nbest, generator.min_len) == (7, 3, 2)
+    assert (generator.ranking.normalize, generator.ranking.len_penalty) == (False, 0.5)
+    assert generator.rules.unk_penalty == 2.0
+    assert generator.score_normalization == "renormalize"
+    assert build(task, model, beam=7, nbest=3).nbest == 7  # a caller that may use them all
+    assert build(task, model, beam=7).nbest == 1  # --eval-bleu
+    scorer = build(task, model, score_reference=True, unnormalized=True)
+    assert scorer.score_normalization == "renormalize" and not scorer.normalize_scores
+    assert build(task, model, score_reference=True).normalize_scores
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ({"sampling_topk": 3}, "--sampling-topk requires --sampling"),
+        ({"temperature": 0.0}, "--temperature must be greater than 0"),
+        ({"sampling": True, "match_source_len": True}, "mutually exclusive"),
+    ],
+)
+def test_errors_are_one_line(task, model, args, message):
+    with pytest.raises(UsageError, match=message):
+        build(task, model, **args)
+
+
+def test_the_output_is_asked_when_decoding(task, model):
+    """--eval-bleu builds its generator before the model knows its criterion."""
+    generator, transform = build(task, model), model.decoder.output_transform
+    assert generator.output().sums_to_one
+    transform.settings = OutputSettings("alpha_relu", 1.5, 0.1)
+    assert not generator.output().sums_to_one
+    transform.settings = OutputSettings()
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_lines_and_one_summary(task, model, shards, capsys):
+    """Five batches in all; some of three workers get an empty one at the end."""
+    generator = build(task, model, FROM_GENERATE, beam=2, max_len_b=5)
+    for shard in range(shards):
+        task._exactness = ExactnessReport()
+        dataset = make_dataset(task, sentences=5)
+        iterator = task.get_batch_iterator(
+            dataset, max_sentences=1, num_shards=shards, shard_id=shard
+        )
+        seen = 0
+        for sample in iterator.next_epoch_itr(shuffle=False):
+            if "net_input" in sample:
+                task.inference_step(generator, [model], sample)
+                seen += 1
+        out = capsys.readouterr().out
+        assert out.count("E-") == seen and out.count(f"Exactness of {seen} sentences") == 1
+    build(task, model)
+    assert task._exactness is None
+
+
+def hypothesis(raw, normalized, exhaustive, status="finished"):
+    exact = {"raw": raw, "normalized": normalized}
+    return {"exact": exact, "exhaustive": exhaustive, "status": status, "score": torch.zeros(())}
+
+
+def test_summary():
+    report = ExactnessReport()
+    line = report.add([hypothesis(True, True, True)])
+    assert line == "raw=yes\tnormalized=yes\texhaustive=yes\thypotheses=1\tstatus=finished"
+    report.add([hypothesis(True, False, True), hypothesis(False, True, True)])
+    report.add([hypothesis(False, False, False)])
+    report.add([hypothesis(False, False, False, "forced")])
+    assert report.summary() == (
+        "Exactness of 4 sentences: certified 50.0% (raw score), 25.0% (length-normalized score); "
+        "25.0% with a single non-zero hypothesis; mean number of hypotheses 1.00; forced 1"
+    )
