@@ -23,11 +23,14 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
+# Small tensors gain nothing from threads, and lose much where the machine does other things too.
+PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q
+
 test: $(INSTALLED) ## run the tests (all but the slow ones), setting up first if needed
-	$(BIN)/python -m pytest -q -m "not slow and not gpu"
+	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: $(INSTALLED) ## run the slow tests
-	$(BIN)/python -m pytest -q -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu"
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .

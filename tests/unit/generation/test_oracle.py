@@ -151,7 +151,7 @@ def test_certificate_of_a_narrow_beam_is_never_wrong(world, beam, nbest):
                 assert len(finished) == len(oracle.total)
 
 
-@many
+@settings(many, max_examples=20)
 @given(world=worlds, beam=st.integers(1, 6), batch=st.integers(1, 7), padding=st.integers(0, 3))
 def test_batches_and_padding_change_nothing(world, beam, batch, padding):
     whole = World(world, beam)
