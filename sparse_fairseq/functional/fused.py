@@ -30,7 +30,7 @@ from .losses import (
 # The buffer for logits: small beside N × V, but with rows enough for an efficient product, which
 # reads all weights for each block.
 BUFFER_ELEMENTS = 1 << 23
-BUFFER_ROWS = 128
+BUFFER_ROWS = 256
 
 
 def _row_slices(rows: int, classes: int) -> list[slice]:
