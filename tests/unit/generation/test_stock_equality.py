@@ -50,7 +50,7 @@ def assert_same(ours, stock):
             assert one["status"] == "finished"
 
 
-def compare(task, batch, models, arguments=None, strategy=None, **settings):
+def assert_same_as_stock(task, batch, models, arguments=None, strategy=None, **settings):
     """Runs both with the same settings and the same random numbers."""
     # Long hypotheses of random models repeat themselves, with many all but equal scores.
     settings.setdefault("max_len_b", 12)
@@ -102,23 +102,25 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_settings(task, batch, name, seed):
-    compare(task, batch, [random_model(task, seed)], **SETTINGS[name])
+    assert_same_as_stock(task, batch, [random_model(task, seed)], **SETTINGS[name])
 
 
 @pytest.mark.parametrize("arch", ["lstm", "fconv", "lightconv", "transformer_align"])
 def test_architectures(task, batch, arch):
-    compare(task, batch, [random_model(task, arch=arch, peak=1.5)], beam_size=4)
+    assert_same_as_stock(task, batch, [random_model(task, arch=arch, peak=1.5)], beam_size=4)
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_ensembles_average_probabilities(task, batch, size):
-    compare(task, batch, [random_model(task, seed) for seed in range(size)], beam_size=4)
+    assert_same_as_stock(
+        task, batch, [random_model(task, seed) for seed in range(size)], beam_size=4
+    )
 
 
 def test_language_model_fusion(task, batch):
     torch.manual_seed(0)
     lm = BigramModel(len(task.tgt_dict))
-    compare(task, batch, [random_model(task)], beam_size=4, lm_model=lm, lm_weight=0.4)
+    assert_same_as_stock(task, batch, [random_model(task)], beam_size=4, lm_model=lm, lm_weight=0.4)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -126,7 +128,7 @@ def test_prefix_tokens(task, batch, size):
     prefix = batch["target"][:, :size].clone()  # some targets are shorter: EOS, then padding
     short = (prefix == task.tgt_dict.eos()).any(1)
     prefix[short] = task.tgt_dict.pad()  # for which fairseq repeats one hypothesis `beam` times
-    compare(task, batch, [random_model(task)], {"prefix_tokens": prefix}, beam_size=4)
+    assert_same_as_stock(task, batch, [random_model(task)], {"prefix_tokens": prefix}, beam_size=4)
 
 
 def test_prefix_that_ends_the_sentence(task, batch):
@@ -142,7 +144,7 @@ def test_prefix_that_ends_the_sentence(task, batch):
 
 
 def test_beginning_of_sentence(task, batch):
-    compare(task, batch, [random_model(task)], {"bos_token": 7}, beam_size=4)
+    assert_same_as_stock(task, batch, [random_model(task)], {"bos_token": 7}, beam_size=4)
 
 
 def allowed(sentence: int, tokens: list[int]) -> list[int]:
@@ -170,7 +172,7 @@ STRATEGIES = {
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_search_strategies(task, batch, name, seed):
     strategy, beam = STRATEGIES[name]
-    compare(task, batch, [random_model(task, seed)], strategy=strategy, beam_size=beam)
+    assert_same_as_stock(task, batch, [random_model(task, seed)], strategy=strategy, beam_size=beam)
 
 
 def test_diverse_beam_with_several_rows_per_group(task, batch):
@@ -247,7 +249,7 @@ def test_no_repeated_ngrams(task, batch, size, monkeypatch):
 
     monkeypatch.setattr(NGramRepeatBlock, "_no_repeat_ngram", without_padding)
     settings = {"beam_size": 4, "no_repeat_ngram_size": size, "max_len_b": 20}
-    found = compare(task, batch, [random_model(task)], **settings)
+    found = assert_same_as_stock(task, batch, [random_model(task)], **settings)
     for hypothesis in (h for hypotheses in found for h in hypotheses):
         tokens = hypothesis["tokens"].tolist()
         ngrams = [tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)]
@@ -276,11 +278,11 @@ def test_retained_dropout(task, batch):
         if isinstance(module, FairseqDropout):
             module.apply_during_inference = True
             module.p = 0.3
-    kept = compare(task, batch, [model], beam_size=3)
+    kept = assert_same_as_stock(task, batch, [model], beam_size=3)
     for module in model.encoder.modules():
         if isinstance(module, FairseqDropout):
             module.apply_during_inference = False
-    dropped = compare(task, batch, [model], beam_size=3)
+    dropped = assert_same_as_stock(task, batch, [model], beam_size=3)
     assert kept[0][0]["score"] != dropped[0][0]["score"]
 
 
