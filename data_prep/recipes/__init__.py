@@ -1,0 +1,26 @@
+"""One module per dataset: where its files are, and which pairs of lines they hold.
+
+A recipe has `DEFAULTS` (its values of a DataSpec), `sources(spec, raw)` (the files it needs) and
+`read(spec, files, scratch)`, which gives for each split the raw pairs of lines, as bytes and in
+order. It does not clean or segment them. `LABEL` names a third column, where there is one.
+"""
+
+import importlib
+from types import ModuleType
+
+NAMES = (
+    "home_assistant",
+    "iwslt14",
+    "iwslt17",
+    "kftt",
+    "lefff",
+    "multi30k",
+    "sigmorphon2018",
+    "wmt13_en_ru",
+    "wmt14_en_de",
+    "wmt16_ro_en",
+)
+
+
+def load(name: str) -> ModuleType:
+    return importlib.import_module(f"data_prep.recipes.{name}")

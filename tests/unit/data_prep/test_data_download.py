@@ -1,0 +1,189 @@
+"""Downloads that stop, lie or change, from a server of the test's own."""
+
+import gzip
+import hashlib
+import json
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from miniature_corpora import tar
+
+from data_prep import download
+from data_prep.download import Source, obtain
+from data_prep.files import sha256
+from sparse_fairseq.errors import UsageError
+
+CONTENT = bytes(range(256)) * 4096  # 1 MiB
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves CONTENT; what the path ends with says how badly."""
+
+    def do_GET(self):
+        server = self.server
+        server.requests.append((self.path, self.headers.get("Range")))
+        first = sum(path == self.path for path, _ in server.requests) == 1
+        if self.path == "/missing":
+            return self.send_error(404)
+        if self.path == "/busy" and first:
+            return self.send_error(503)
+        start = 0
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if wanted and self.headers.get("If-Range") == server.etag:
+            start = int(wanted[1])
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", server.etag)
+        self.send_header("Content-Length", str(len(server.content) - start))
+        self.end_headers()
+        body = server.content[start:]
+        if (self.path == "/breaks" and first) or self.path == "/always-breaks":
+            body = body[: len(body) // 2]
+        if self.path == "/sleeps" and first:
+            self.wfile.write(body[:1000])
+            self.wfile.flush()
+            server.released.wait(20)
+            return None
+        return self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        http.daemon_threads = True
+        http.requests, http.etag, http.content = [], '"one"', CONTENT
+        http.released = threading.Event()
+        http.url = f"http://127.0.0.1:{http.server_port}"
+        thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield http
+        http.released.set()
+        http.shutdown()
+
+
+def get(server, path, target, **options):
+    download.download(server.url + path, target, pause=0.0, **{"timeout": 10.0, **options})
+
+
+def test_a_whole_file_comes_in_one_request(server, tmp_path):
+    get(server, "/file", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_broken_connection_goes_on_where_it_stopped(server, tmp_path):
+    get(server, "/breaks", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert [asked for _, asked in server.requests] == [None, f"bytes={len(CONTENT) // 2}-"]
+
+
+def test_a_new_process_goes_on_with_the_part_of_a_killed_one(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(CONTENT[:1000])
+    (tmp_path / "file.part.json").write_text(json.dumps(server.etag))
+    get(server, "/file", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.requests == [("/file", "bytes=1000-")]
+
+
+def test_the_first_half_of_an_older_version_is_thrown_away(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(b"x" * 1000)
+    (tmp_path / "file.part.json").write_text(json.dumps('"older"'))
+    get(server, "/file", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_silent_server_times_out_and_is_asked_again(server, tmp_path):
+    started = time.monotonic()
+    get(server, "/sleeps", tmp_path / "file", timeout=0.5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert time.monotonic() - started < 15
+    assert len(server.requests) == 2
+
+
+def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path):
+    get(server, "/busy", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    server.requests.clear()
+    with pytest.raises(UsageError, match=r"/missing: HTTP 404 .* name it with --raw"):
+        get(server, "/missing", tmp_path / "other")
+    assert len(server.requests) == 1
+
+
+def test_a_file_that_never_comes_whole_is_named_and_not_used(server, tmp_path):
+    server.etag = 'W/"weak"'  # nothing to go on with, so that every try starts anew
+    with pytest.raises(UsageError) as error:
+        get(server, "/always-breaks", tmp_path / "file", attempts=2)
+    assert f"ended at {len(CONTENT) // 2} of {len(CONTENT)} bytes" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_wrong_checksum_is_named_and_the_download_removed(server, tmp_path):
+    source = Source("file.txt", f"{server.url}/file", sha256="0" * 64)
+    with pytest.raises(UsageError, match="file.txt is not the right file: its sha256 is .*removed"):
+        obtain(source, tmp_path)
+    assert not (tmp_path / "file.txt").exists()
+    good = Source("file.txt", f"{server.url}/file", md5=hashlib.md5(CONTENT).hexdigest())
+    assert obtain(good, tmp_path)[0].read_bytes() == CONTENT
+
+
+def test_the_first_use_locks_size_checksum_and_lines(server, tmp_path):
+    server.content = b"one\ntwo\nthree"
+    source = Source("text.en", f"{server.url}/file")
+    path, entry = obtain(source, tmp_path / "raw")
+    locked = json.loads((tmp_path / "raw" / "lock.json").read_text())["text.en"]
+    assert locked == entry
+    assert (entry["size"], entry["lines"], entry["sha256"]) == (13, 3, sha256(path))
+    assert obtain(source, tmp_path / "raw")[1] == entry
+    assert len(server.requests) == 1
+    # The publisher changes the file: what was used once is what must be used again.
+    path.unlink()
+    server.content = b"one\ntwo\n"
+    with pytest.raises(UsageError, match="text.en is not the right file: its size is 8, not 13 as"):
+        obtain(source, tmp_path / "raw")
+    assert not path.exists()
+
+
+def test_files_of_the_user_come_first_and_are_never_removed(server, tmp_path):
+    raw, folder = tmp_path / "mine", tmp_path / "raw"
+    raw.mkdir()
+    (raw / "text.en").write_bytes(b"mine\n")
+    source = Source("text.en.gz", f"{server.url}/file")
+    assert obtain(source, folder, raw)[0] == raw / "text.en"
+    assert server.requests == []
+    (raw / "text.en").write_bytes(b"yours\n")
+    with pytest.raises(UsageError, match="mine/text.en is not the right file: .* not used"):
+        obtain(source, folder, raw)
+    assert (raw / "text.en").exists()
+
+
+def test_truncated_files_of_the_user_are_named(tmp_path):
+    raw = tmp_path / "mine"
+    raw.mkdir()
+    whole = gzip.compress(CONTENT)
+    (raw / "text.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match="mine/text.gz is not the right file: it is truncated"):
+        obtain(Source("text.gz", "http://127.0.0.1:9/none"), tmp_path / "raw", raw)
+    path = tar(raw / "a.tgz", {"x": CONTENT})
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(UsageError, match="mine/a.tgz is not the right file: it is truncated"):
+        obtain(Source("a.tgz", "http://127.0.0.1:9/none"), tmp_path / "raw", raw)
+    assert not (tmp_path / "raw" / "lock.json").exists()
+
+
+def test_pip_without_a_network_is_one_clear_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(UsageError) as error:
+        obtain(Source("x-1.0.tar.gz", "pip:x==1.0"), tmp_path)
+    message = str(error.value)
+    assert message.startswith("sparse_fairseq: error: pip cannot download x==1.0 (")
+    assert "is there a network?" in message and "--raw" in message
+    assert "\n" not in message
