@@ -5,10 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow lint format bench bench-train clean
+.PHONY: help setup test test-slow lint format bench bench-train demo demo-inflection papers clean FORCE
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z<][a-z<>\/ -]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  make <dataset>                      all systems and seeds, from raw text to scores"
+	@echo "  make <dataset>/data                 the data alone"
+	@echo "  make <dataset>/<system>/seed<N>     one run (…/train, …/generate, …/score: one stage)"
+	@echo "  make <dataset>/<system>/ensemble    decode with the models of all seeds"
+	@echo "  make <dataset>/report               tables and figures in runs/<dataset>/report.html"
+	@echo "  make clean-<dataset>                remove its data and runs, after a question"
+	@echo "datasets: $(DATASETS)"
+	@echo "options:  RAW=dir SEEDS=\"1 2 3\" EPOCHS=n GPUS=n JOBS=n LANGUAGES=\"…\" RUNS=dir DATA=dir; make -n shows all commands"
 
 setup: $(INSTALLED) ## create .venv and install the pinned dependencies
 
@@ -23,8 +31,9 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
-# Small tensors gain nothing from threads, and lose much where the machine does other things too.
-PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q
+# Small tensors gain nothing from threads, and lose much where the machine does other things too:
+# one thread for each of two workers.
+PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test: $(INSTALLED) ## run the tests (all but the slow ones), setting up first if needed
 	$(PYTEST) -m "not slow and not gpu"
@@ -52,6 +61,45 @@ bench-train: $(INSTALLED) ## time fairseq-train for a base model, a large vocabu
 	$(BIN)/python -m experiments.bench.train_speed --dim 512 --layers 6
 	$(BIN)/python -m experiments.bench.train_speed --vocab 128000
 	$(BIN)/python -m experiments.bench.train_speed --dim 192 --ffn 384 --vocab 4000 --tokens 2048
+
+# Experiments. Recipes begin with +, so that `make -n` shows the commands that they would run.
+PAIR ?= de-en
+DATA ?= data
+RUNS ?= runs
+# demo.yaml is the demo in any language pair: demo_de_en, demo_fr_en ...
+DEMOS := $(filter demo_%,$(foreach goal,$(MAKECMDGOALS),$(firstword $(subst /, ,$(goal)))))
+CONFIGS := $(basename $(notdir $(wildcard experiments/configs/*.yaml)))
+DATASETS := $(sort $(filter-out demo,$(CONFIGS)) demo_de_en $(DEMOS))
+RUN := $(BIN)/python -m experiments.run
+DRY_RUN := $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run)
+OPTIONS := $(DRY_RUN) --data-root "$(DATA)" --runs-root "$(RUNS)" \
+	$(if $(RAW),--raw "$(RAW)") $(if $(SEEDS),--seeds "$(SEEDS)") \
+	$(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(LANGUAGES),--languages "$(LANGUAGES)") \
+	$(if $(GPUS),--gpus $(GPUS)) $(if $(JOBS),--jobs $(JOBS))
+
+demo: $(INSTALLED) ## four systems on a real corpus, 15 minutes on two cores (PAIR=fr-en, EPOCHS=1)
+	+@$(RUN) demo --pair "$(PAIR)" --report $(OPTIONS)
+
+demo-inflection: $(INSTALLED) ## inflect French verbs, two systems, 10 minutes on two cores
+	+@$(RUN) demo_inflection --report $(OPTIONS)
+
+.PHONY: $(DATASETS)
+$(DATASETS): $(INSTALLED)
+	+@$(RUN) $@ $(OPTIONS)
+
+# <dataset>/data, <dataset>/report, <dataset>/<system>/seed<N>, <dataset>/<system>/seed<N>/<stage>
+define dataset_targets
+$(1)/%: $(INSTALLED) FORCE
+	+@$(RUN) $$(subst /, ,$$@) $(OPTIONS)
+endef
+$(foreach dataset,$(DATASETS),$(eval $(call dataset_targets,$(dataset))))
+
+clean-%:
+	@printf 'Remove $(DATA)/$* and $(RUNS)/$* with all checkpoints? [y/N] '
+	@read answer && [ "$$answer" = y ] && rm -rf "$(DATA)/$*" "$(RUNS)/$*"
+
+papers: $(INSTALLED) ## list every table and figure of the papers, and what makes it
+	@$(BIN)/python -m experiments.analysis.papers
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

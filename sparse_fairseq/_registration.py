@@ -21,7 +21,7 @@ def register_with_fairseq() -> None:
 def _register() -> None:
     if _is_importing_a_part():
         return  # who imports a part before fairseq gets that part registered, and what it needs
-    for module in ("compat", "criterions", "tasks"):
+    for module in ("compat", "criterions", "models", "optim", "tasks"):
         importlib.import_module(f"{__package__}.{module}")
 
 

@@ -158,24 +158,58 @@ def draw(table: list[dict], rows: int) -> None:
     print(f"drawn to {FIGURE}")
 
 
+SHARES = (0.01, 0.02, 0.04, 0.08, 0.2)
+# (rows, classes, hidden, non-zeros in a row): what grows, while the rest stays.
+SWEEPS = {
+    "supports": [(1024, 32_000, 512, support) for support in (2, 25, 100, 500, 1000)],
+    "densities": [(512, 32_000, 512, round(32_000 * share)) for share in SHARES],
+    "small layer": [(2048, 4_000, 192, round(4_000 * share)) for share in SHARES],
+    "rows": [(rows, 32_000, 512, 25) for rows in (256, 1024, 4096)],
+    "classes": [(1024, classes, 512, 25) for classes in (8_000, 32_000, 128_000, 250_000)],
+    "memory": [(4096, 32_000, 512, round(32_000 * share)) for share in (0.001, *SHARES)],
+}
+
+
+def sweep(name: str, rounds: int) -> list[dict]:
+    print(f"\n{name}")
+    table = []
+    for rows, classes, hidden, support in SWEEPS[name]:
+        turns = max(1, min(rounds, rounds * 2**26 // (rows * classes)))
+        whole = name == "classes"
+        table += run_case(rows, classes, hidden, support, turns, package=whole, memory=whole)
+    return table
+
+
+def memory_by_density() -> list[dict]:
+    """Peak memory only; that of the others does not depend on the support."""
+    print("\npeak memory by density, MB")
+    table = []
+    for rows, classes, hidden, support in SWEEPS["memory"]:
+        for name, run in contestants(rows, classes, hidden, support, package=False).items():
+            if "fused" in name or not table:
+                megabytes = round(peak_memory(run) / 2**20)
+                case = {"rows": rows, "classes": classes, "hidden": hidden, "support": support}
+                table.append({**case, "loss": name, "megabytes": megabytes})
+                print(f"  {support:>6} non-zeros  {name:24} {megabytes:>6}", flush=True)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--hidden", type=int, default=512)
-    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--sweeps", nargs="+", choices=SWEEPS, default=list(SWEEPS))
     args = parser.parse_args()
-    n, d = args.rows, args.hidden
     print(f"fused output layer, ratios to {BASELINE}: median [lowest, highest]; {machine()}")
     table = []
-    for support in (2, 25, 100, 500, 1000):
-        table += run_case(n, 32_000, d, support, args.rounds)
-    table += run_case(4 * n, 32_000, d, 25, 1, memory=True)
-    # Half the rows: at V = 250,000 the logits and their gradients alone are gigabytes.
-    for classes in (8_000, 32_000, 128_000, 250_000):
-        rounds = args.rounds if classes <= 32_000 else 1 + args.rounds // 3
-        table += run_case(n // 2, classes, d, 25, rounds, package=True, memory=True)
-    write_csv("fused", table)
-    draw(table, n // 2)
+    for name in args.sweeps:
+        if name == "memory":
+            write_csv("fused_memory", memory_by_density())
+        else:
+            table += sweep(name, args.rounds)
+    if table:
+        write_csv("fused", table)
+    if "classes" in args.sweeps:
+        draw([row for row in table if row["megabytes"]], 1024)
 
 
 if __name__ == "__main__":

@@ -1,140 +1,277 @@
-"""Words per second of fairseq-train with each criterion, beside cross_entropy on the same model.
+"""Words per second of fairseq's training loop with each criterion, and where the time goes.
 
-The systems take turns, round after round, so that a busy machine slows all of them; ratios are
-within a round, and the median over the rounds counts. Models are trained first, until their
-supports are as small as those of trained models (`support` in the table says how small).
+One model takes turns with the criteria, update after update, so that a busy machine slows all of
+them; ratios are within a round, and the median over the rounds counts. Supports have the size of a
+trained model's: τ (α-ReLU) and the scale of the output weights (entmax) are set for it, and the
+learning rate is too small to change anything. `fairseq-train` does the same updates; what is not
+in here is the reading of data.
 
     python -m experiments.bench.train_speed [--dim 512 --layers 6] [--vocab 128000] …
 """
 
 import argparse
-import json
-import os
+import logging
 import statistics
-import subprocess
-import sys
 import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import torch
+from fairseq import criterions, options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
 
-from experiments.bench.common import machine, write_csv
+from experiments.bench.common import clock, machine, write_csv
+from experiments.bench.fused import scale_for_support, tau_for_support
+from sparse_fairseq.functional import fused, losses
+from sparse_fairseq.output_transform import OutputSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = {
     "softmax": ["--criterion=cross_entropy"],
-    "relu15": ["--criterion=alpha_relu_loss", "--alpha=1.5"],
+    "relu15": ["--criterion=alpha_relu_loss", "--alpha=1.5", "--tau=0"],
     "entmax15": ["--criterion=entmax_loss", "--alpha=1.5"],
     "sparsemax": ["--criterion=sparsemax_loss"],
 }
-LENGTH, CHOICES = 24, 10  # words in a sentence; words to choose from at each place of it
+LENGTH = 24  # words in a sentence
+# Forward product of the output layer; softmax or threshold, support and loss; gradient products
+# of the output layer; then what all have in common.
+PARTS = ("product", "loss", "gradients", "optimizer", "rest of the model")
 
 
-def fairseq(name: str, *args: str, threads: int) -> str:
-    command = [str(Path(sys.executable).parent / name), *args]
-    env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
+class Stopwatch:
+    """Time spent in parts of an update."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.last = 0.0
+
+    def around(self, part: str, function: Callable) -> Callable:
+        def timed(*args, **kwargs):
+            start = clock()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds[part] += clock() - start
+
+        return timed
+
+    def around_layer(self, forward: Callable) -> Callable:
+        """An output layer whose backward pass ends when the gradient of its input is there, and
+        begins when that of its output is; what came before since "backward" began is the loss."""
+
+        def timed(h: torch.Tensor) -> torch.Tensor:
+            logits = self.around("product", forward)(h)
+            logits.register_hook(lambda grad: self.lap("loss"))
+            h.register_hook(lambda grad: self.lap("gradients"))
+            return logits
+
+        return timed
+
+    def around_backward(self, backward: Callable) -> Callable:
+        def timed(loss: torch.Tensor) -> None:
+            self.last = clock()
+            backward(loss)
+
+        return timed
+
+    def lap(self, part: str) -> None:
+        now = clock()
+        self.seconds[part] += now - self.last
+        self.last = now
 
 
-def make_data(folder: Path, vocab: int, sentences: int) -> Path:
-    """Sentences that a model learns in some dozen updates to narrow down to a few words: each
-    place has its own ten words. Every word of the vocabulary is in the dictionary."""
-    rng = np.random.default_rng(0)
-    words = rng.permutation(vocab - 4)[: LENGTH * CHOICES].reshape(LENGTH, CHOICES)
-    dictionary = folder / "dict.txt"
-    dictionary.write_text("".join(f"w{i} {vocab - i}\n" for i in range(vocab - 4)))
-    for language in ("src", "tgt"):
-        chosen = words[np.arange(LENGTH), rng.integers(CHOICES, size=(sentences, LENGTH))]
-        text = "".join(" ".join(f"w{word}" for word in line) + "\n" for line in chosen)
-        (folder / f"train.{language}").write_text(text)
-    args = ["--source-lang=src", "--target-lang=tgt", f"--trainpref={folder / 'train'}"]
-    args += [f"--srcdict={dictionary}", f"--tgtdict={dictionary}", f"--destdir={folder / 'bin'}"]
-    fairseq("fairseq-preprocess", *args, threads=1)
-    return folder / "bin"
+class Bench:
+    """A model and its trainer, for which criteria take turns."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self.args = args
+        for language in ("src", "tgt"):
+            words = (f"w{i} 1\n" for i in range(args.vocab - 4))
+            (folder / f"dict.{language}.txt").write_text("".join(words))
+        cfg = self.config(folder, "softmax")
+        self.task = tasks.setup_task(cfg.task)
+        self.model = self.task.build_model(cfg.model)
+        self.output = self.model.decoder.output_projection
+        self.criteria = {
+            system: criterions.build_criterion(self.config(folder, system).criterion, self.task)
+            for system in SYSTEMS
+        }
+        self.trainer = Trainer(cfg, self.task, self.model, self.criteria["softmax"])
+        self.trainer.lr_step_begin_epoch(1)
+        self.sample = self.make_batch()
+        self.plain_weight = self.output.weight.detach().clone()
+
+    def config(self, folder: Path, system: str):
+        args, d = self.args, self.args.dim
+        sizes = {"layers": args.layers, "embed-dim": d, "ffn-embed-dim": args.ffn or 4 * d}
+        run = [f"--{side}-{k}={v}" for side in ("encoder", "decoder") for k, v in sizes.items()]
+        run += [str(folder), f"--user-dir={ROOT / 'sparse_fairseq'}", "--task=sparse_translation"]
+        run += ["--source-lang=src", "--target-lang=tgt", "--arch=transformer", "--optimizer=adam"]
+        run += ["--lr=1e-20", "--clip-norm=1", "--cpu", f"--max-tokens={args.tokens}"]
+        run += SYSTEMS[system]
+        if args.not_fused and system != "softmax":
+            run.append("--no-fused-output")
+        parser = options.get_training_parser()
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, run))
+
+    def make_batch(self) -> dict:
+        torch.manual_seed(0)
+        sentences = self.args.tokens // LENGTH
+        source, target, previous = torch.randint(4, self.args.vocab, (3, sentences, LENGTH))
+        inputs = {"src_tokens": source, "src_lengths": torch.full((sentences,), LENGTH)}
+        inputs["prev_output_tokens"] = previous
+        return {
+            "id": torch.arange(sentences),
+            "nsentences": sentences,
+            "ntokens": target.numel(),
+            "net_input": inputs,
+            "target": target,
+        }
+
+    def choose(self, system: str) -> None:
+        """The system's criterion, and an output with trained sparsity."""
+        criterion = self.trainer._criterion = self.criteria[system]
+        self.trainer._wrapped_criterion = None
+        support = self.args.support
+        with torch.no_grad():
+            self.output.weight.copy_(self.plain_weight)
+            settings = OutputSettings()
+            if system != "softmax":
+                h = self.features()
+                settings = criterion.requested
+                if settings.kind == "alpha_relu":
+                    tau = tau_for_support(h, self.plain_weight, support)
+                    settings = replace(settings, tau=tau)
+                else:
+                    scale = scale_for_support(h, self.plain_weight, settings.alpha, support)
+                    self.output.weight.mul_(scale)
+            self.model.decoder.output_transform.settings = settings
+
+    def features(self) -> torch.Tensor:
+        """Some hidden states of the output layer."""
+        inputs = {key: value[:2] for key, value in self.sample["net_input"].items()}
+        h = self.model(**inputs, features_only=True)[0]
+        return h.flatten(0, 1)
+
+    def update(self) -> dict:
+        with metrics.aggregate(new_root=True) as log:
+            self.trainer.train_step([self.sample])
+        return log.get_smoothed_values()
+
+    @contextmanager
+    def watched(self, watch: Stopwatch, system: str) -> Iterator[None]:
+        """While this lasts, updates tell the watch where their time goes."""
+        optimizer, places = self.trainer.optimizer, []
+        if system == "softmax":
+            self.output.forward = watch.around_layer(self.output.forward)
+            places += [(self.criteria[system], "compute_loss", "loss")]
+            optimizer.backward = watch.around_backward(optimizer.backward)
+        else:
+            mappings = (losses.AlphaReLUMapping, losses.EntmaxMapping)
+            places += [(fused, "_logits", "product")]
+            places += [(mapping, "block", "loss") for mapping in mappings]
+            parts = ("block_loss", "block_support", "block_stats")
+            places += [(fused, name, "loss") for name in parts]
+            parts = ("add_entries", "add_dense", "finished")
+            places += [(fused._Gradients, name, "gradients") for name in parts]
+        places += [(optimizer, "step", "optimizer")]
+        originals = [getattr(place, name) for place, name, _ in places]
+        for (place, name, part), original in zip(places, originals, strict=True):
+            setattr(place, name, watch.around(part, original))
+        try:
+            yield
+        finally:
+            for place, name in ((self.output, "forward"), (optimizer, "backward")):
+                place.__dict__.pop(name, None)
+            for (place, name, _), original in zip(places, originals, strict=True):
+                setattr(place, name, original)
 
 
-def train(data: Path, system: str, options: argparse.Namespace, *flags: str) -> dict:
-    """The last line that fairseq-train logs about training."""
-    d = options.dim
-    sizes = {"layers": options.layers, "embed-dim": d, "ffn-embed-dim": options.ffn or 4 * d}
-    run = [f"--{side}-{k}={v}" for side in ("encoder", "decoder") for k, v in sizes.items()]
-    run += [str(data), f"--user-dir={ROOT / 'sparse_fairseq'}", "--task=sparse_translation"]
-    run += ["--arch=transformer", "--optimizer=adam", "--lr=0.0005", "--cpu", "--num-workers=0"]
-    run += ["--disable-validation", "--log-format=json", "--no-epoch-checkpoints"]
-    out = fairseq("fairseq-train", *run, *SYSTEMS[system], *flags, threads=options.threads)
-    logged = [line.split(" | ")[3] for line in out.splitlines() if "| train_inner |" in line]
-    return json.loads(logged[-1])
+def take_turns(bench: Bench, rounds: int) -> tuple[dict, dict]:
+    """Seconds of an update for each system and round, and what its last update logged."""
+    seconds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
+    logged = {}
+    for number in range(rounds + 1):  # the first warms up
+        for system in SYSTEMS:
+            bench.choose(system)
+            start = clock()
+            logged[system] = bench.update()
+            if number:
+                seconds[system].append(clock() - start)
+    return seconds, logged
 
 
-def train_first(data: Path, folder: Path, system: str, options: argparse.Namespace) -> list[str]:
-    """Flags that start a run from a model of that system with trained sparsity."""
-    if not options.train_first:
-        return []
-    flags = [f"--max-update={options.train_first}", "--max-tokens=256", "--log-interval=1"]
-    train(data, system, options, *flags, f"--save-dir={folder}")
-    return [f"--finetune-from-model={folder / 'checkpoint_last.pt'}"]
+def profile(bench: Bench) -> list[dict]:
+    """Where the time of an update goes, in ms."""
+    rows = []
+    print("\nms of one update: " + ", ".join(PARTS))
+    for system in SYSTEMS:
+        bench.choose(system)
+        watch = Stopwatch()
+        with bench.watched(watch, system):
+            start = clock()
+            bench.update()
+            total = clock() - start
+        known = {part: watch.seconds[part] for part in PARTS[:-1]}
+        known["rest of the model"] = total - sum(known.values())
+        row = {"system": system} | {part: round(1e3 * known[part]) for part in PARTS}
+        print(f"  {system:<12}" + "".join(f"{row[part]:>9}" for part in PARTS))
+        rows.append(row)
+    return rows
 
 
-def words_per_second(data: Path, system: str, start: list[str], options) -> tuple[float, str]:
-    """Speed over the second half of a short run, whose first half warms up, and the support."""
-    half = options.updates // 2
-    flags = [f"--max-update={2 * half}", f"--log-interval={half}", "--no-save", *start]
-    if options.not_fused and system != "softmax":
-        flags.append("--no-fused-output")
-    with tempfile.TemporaryDirectory() as nowhere:
-        flags += [f"--max-tokens={options.tokens}", f"--save-dir={nowhere}"]
-        log = train(data, system, options, *flags)
-    return float(log["wps"]), log.get("support", "all")
+def report(seconds: dict[str, list[float]], logged: dict, args: argparse.Namespace) -> list[dict]:
+    rows = []
+    print(f"{'system':<12}{'words/s':>9}{'× softmax':>11}  [lowest, highest]{'support':>10}")
+    for system, rounds in seconds.items():
+        # Ratios within a round, which saw the same machine.
+        ratios = [b / a for a, b in zip(rounds, seconds["softmax"], strict=True)]
+        row = {
+            "system": system,
+            "wps": round(args.tokens // LENGTH * LENGTH / statistics.median(rounds)),
+            "ratio": round(statistics.median(ratios), 3),
+            "lowest": round(min(ratios), 3),
+            "highest": round(max(ratios), 3),
+            "support": logged[system].get("support", "all"),
+        }
+        print(
+            f"{system:<12}{row['wps']:>9}{row['ratio']:>11.3f}  "
+            f"[{row['lowest']:.2f}, {row['highest']:.2f}]{row['support']:>16}"
+        )
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--updates", type=int, default=8, help="of each timed run")
-    parser.add_argument("--train-first", type=int, default=60, help="updates; 0: untrained models")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--support", type=int, default=25, help="non-zeros of a row")
     parser.add_argument("--vocab", type=int, default=32_000)
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--ffn", type=int, default=0, help="4 × dim if 0")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=1024, help="in a batch")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--not-fused", action="store_true", help="with --no-fused-output")
-    options = parser.parse_args()
-
-    print(f"fairseq-train, {vars(options)}; {machine()}")
-    speed: dict[str, list[float]] = {system: [] for system in SYSTEMS}
-    support = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        sentences = options.updates * options.tokens // LENGTH + 64
-        data = make_data(folder, options.vocab, sentences)
-        starts = {s: train_first(data, folder / s, s, options) for s in SYSTEMS}
-        for _ in range(options.rounds):
-            for system in SYSTEMS:
-                wps, support[system] = words_per_second(data, system, starts[system], options)
-                speed[system].append(wps)
-    report(speed, support, options)
-
-
-def report(speed: dict[str, list[float]], support: dict, options: argparse.Namespace) -> None:
-    rows = []
-    print(f"{'system':<12}{'words/s':>9}{'× softmax':>11}{'support':>10}")
-    for system, rounds in speed.items():
-        # Ratios within a round, which saw the same machine.
-        ratios = [a / b for a, b in zip(rounds, speed["softmax"], strict=True)]
-        row = {
-            "system": system,
-            "wps": statistics.median(rounds),
-            "ratio": round(statistics.median(ratios), 3),
-            "support": support[system],
-        }
-        print(f"{system:<12}{row['wps']:>9.0f}{row['ratio']:>11.3f}{row['support']:>10}")
-        rows.append({**vars(options), **row})
-    kind = "not_fused" if options.not_fused else "fused"
-    write_csv(f"train_{kind}_v{options.vocab}_d{options.dim}", rows)
+    args = parser.parse_args()
+    logging.disable(logging.INFO)
+    warnings.simplefilter("ignore")  # of hydra and torch, about fairseq
+    kind = "not_fused" if args.not_fused else "fused"
+    name = f"train_{kind}_v{args.vocab}_d{args.dim}"
+    print(f"updates of fairseq's trainer, {vars(args)}; {machine()}")
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args, Path(folder))
+        seconds, logged = take_turns(bench, args.rounds)
+        rows = report(seconds, logged, args)
+        if not args.not_fused:
+            parts = profile(bench)
+            rows = [row | own for row, own in zip(rows, parts, strict=True)]
+    write_csv(name, [vars(args) | row for row in rows])
 
 
 if __name__ == "__main__":

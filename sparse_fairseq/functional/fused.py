@@ -2,16 +2,19 @@
 
 The logits of a block of rows live in one buffer that the next block overwrites. p − q is zero
 outside of the support, so the gradients of states and weights are sums over few (row, column,
-value); where a block is not sparse they are dense products of logits that are computed again.
+value), or dense products where a block is not sparse. Both are computed while the logits are at
+hand, in the forward pass; the backward pass multiplies them by the upstream gradient.
 """
 
-from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import _checks
+from ._solvers import on_host
 from .losses import (
     Alpha,
     Mapping,
@@ -20,53 +23,288 @@ from .losses import (
     Target,
     alpha_gradient,
     alpha_relu_mapping,
+    block_loss,
+    block_slope,
+    block_stats,
+    block_support,
     empty_loss,
     entmax_mapping,
-    forward_blocks,
     read_target,
     reduce_loss,
 )
+from .mappings import row_blocks
 
 # The buffer for logits: small beside N × V, but with rows enough for an efficient product, which
 # reads all weights for each block.
 BUFFER_ELEMENTS = 1 << 23
 BUFFER_ROWS = 256
+# Entries of the support that wait for the weights' gradient, which is large, and elements of it
+# that are computed at a time.
+WAITING_ENTRIES = 1 << 20
+PIECE_ELEMENTS = 1 << 22
+
+
+class Layer(NamedTuple):
+    """What a loss is computed from, without autograd."""
+
+    h: Tensor  # [rows, hidden]
+    weight: Tensor  # [classes, hidden]
+    bias: Tensor | None
+    mapping: Mapping
+    target: Target
+
+    def of_rows(self, rows: Tensor) -> "Layer":
+        h, target = self.h.index_select(0, rows), self.target.of_rows(rows)
+        return self._replace(h=h, target=target, mapping=self.mapping.of_rows(rows))
+
+
+class Wanted(NamedTuple):
+    """What is computed beside the losses."""
+
+    of_h: bool
+    of_weight: bool
+    of_bias: bool
+    slope: bool
+    stats: bool
+
+    @property
+    def gradients(self) -> bool:
+        return self.of_h or self.of_weight or self.of_bias
+
+
+class Passed(NamedTuple):
+    """What a pass over the logits leaves."""
+
+    loss: Tensor  # float64 [rows]
+    slope: Tensor | None  # float64 [rows], dL/dα
+    fields: tuple[Tensor, ...]  # of RowStats
+    gradients: list[Tensor | None]  # of h, weight and bias, in at least float32
+
+    def of_all_rows(self, rows: Tensor, size: int) -> "Passed":
+        """With zeros for the rows that were left out."""
+
+        def spread(part: Tensor) -> Tensor:
+            return part.new_zeros(size, *part.shape[1:]).index_copy_(0, rows, part)
+
+        loss, slope, fields, (of_h, *others) = self
+        slope = None if slope is None else spread(slope)
+        of_h = None if of_h is None else spread(of_h)
+        return Passed(spread(loss), slope, tuple(map(spread, fields)), [of_h, *others])
+
+
+# --- one pass over the logits ---------------------------------------------------------------
 
 
 def _row_slices(rows: int, classes: int) -> list[slice]:
-    size = min(rows, max(BUFFER_ROWS, BUFFER_ELEMENTS // classes))
+    size = max(1, min(rows, max(BUFFER_ROWS, BUFFER_ELEMENTS // classes)))
     return [slice(i, min(i + size, rows)) for i in range(0, rows, size)]
 
 
-def _logits(h: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
-    if out is not None:
-        out = out[: len(h)]
+def _logits(h: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     if bias is None:
         return torch.mm(h, weight.t(), out=out)
     return torch.addmm(bias, h, weight.t(), out=out)
 
 
-def _logit_blocks(
-    h: Tensor, weight: Tensor, bias: Tensor | None, slices: list[slice]
-) -> Iterator[tuple[slice, Tensor]]:
-    """(rows, their logits in at least float32), all in the same memory."""
-    size = slices[0].stop - slices[0].start
-    buffer = torch.empty(size, len(weight), dtype=h.dtype, device=h.device)
-    for rows in slices:
-        logits = _logits(h[rows], weight, bias, buffer)
-        yield rows, logits.to(_checks.compute_dtype(h.dtype))
+def _pass(layer: Layer, wanted: Wanted, row_weight: Tensor | None, uncounted) -> Passed:
+    """The loss of every row, and the gradients of Σ row_weight · loss."""
+    h, weight, bias, mapping, target = layer
+    dtype = _checks.compute_dtype(h.dtype)
+    loss = h.new_zeros(len(h), dtype=torch.float64)
+    slope = torch.zeros_like(loss) if wanted.slope else None
+    kinds = (torch.int64, dtype, dtype, torch.bool) if wanted.stats else ()
+    fields = tuple(torch.zeros_like(loss, dtype=kind) for kind in kinds)
+    gradients = _Gradients(layer, wanted, row_weight)
+    slices = _row_slices(len(h), len(weight))
+    buffer = h.new_empty(slices[0].stop if slices else 0, len(weight))
+    for outer in slices:
+        logits = _logits(h[outer], weight, bias, buffer[: outer.stop - outer.start]).to(dtype)
+        # Thresholds are searched in what stays in the cache.
+        for inner in row_blocks(logits):
+            rows = slice(outer.start + inner.start, outer.start + inner.stop)
+            z, q, own = logits[inner], target.of_rows(rows), mapping.of_rows(rows)
+            block = own.block(z)
+            loss[rows] = block_loss(z, block, own, q)
+            if slope is not None:
+                slope[rows] = block_slope(block, own, q)
+            if wanted.stats:
+                stats = block_stats(z, block, own, q, uncounted)
+                for field, part in zip(fields, stats, strict=True):
+                    field[rows] = part
+            if wanted.gradients and block.again is not None:
+                z.copy_(block.p)
+                gradients.add_later(inner)
+            elif wanted.gradients:
+                gradients.add_entries(rows, *block_support(block))
+        gradients.add_dense(outer, logits)
+    return Passed(loss, slope, fields, gradients.finished(target))
+
+
+def _pass_over_live(
+    layer: Layer, live: Tensor, wanted: Wanted, row_weight: Tensor | None, uncounted
+) -> Passed:
+    """``_pass`` over the rows that count; all others have zeros, whatever their states hold."""
+    if not on_host(live):  # how many count is not known here
+        weight = live.to(_checks.compute_dtype(layer.h.dtype))
+        row_weight = weight if row_weight is None else weight * row_weight
+        layer = layer._replace(h=layer.h.masked_fill(~live[:, None], 0.0))
+        done = _pass(layer, wanted, row_weight, uncounted)
+        return done._replace(loss=done.loss.masked_fill(~live, 0.0))
+    if bool(live.all()):
+        return _pass(layer, wanted, row_weight, uncounted)
+    rows = live.nonzero().squeeze(1)
+    row_weight = None if row_weight is None else row_weight[rows]
+    done = _pass(layer.of_rows(rows), wanted, row_weight, uncounted)
+    return done.of_all_rows(rows, len(live))
+
+
+class _Gradients:
+    """Gradients of states, weights and bias: sums over blocks of rows of row_weight · (p − q)."""
+
+    def __init__(self, layer: Layer, wanted: Wanted, row_weight: Tensor | None) -> None:
+        self.h, self.weight, self.row_weight = layer.h, layer.weight, row_weight
+        self.dtype = dtype = _checks.compute_dtype(layer.h.dtype)
+        self.of_h = torch.zeros_like(self.h, dtype=dtype) if wanted.of_h else None
+        self.of_weight = torch.zeros_like(self.weight, dtype=dtype) if wanted.of_weight else None
+        self.of_bias = self.h.new_zeros(len(self.weight), dtype=dtype) if wanted.of_bias else None
+        self.dense: list[slice] = []  # of rows of the buffer, with p where their logits were
+        self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.poisoned: list[Tensor] = []
+
+    @cached_property
+    def wide_h(self) -> Tensor:
+        return self.h.to(self.dtype)
+
+    @cached_property
+    def wide_weight(self) -> Tensor:
+        return self.weight.to(self.dtype)
+
+    def add_entries(self, rows: slice, row: Tensor, col: Tensor, value: Tensor) -> None:
+        """p of some rows as a list; ``row`` counts from the first of them."""
+        value, place = value.to(self.dtype), row + rows.start
+        if bool(value.isnan().any()):
+            self.poisoned.append(place[value.isnan()])
+        if self.row_weight is not None:
+            value = value * self.row_weight[place]
+        if self.of_bias is not None:
+            self.of_bias.index_add_(0, col, value)
+        column = col.int()  # half the memory, and faster to sort
+        if self.of_h is not None:
+            ends = torch.bincount(row, minlength=rows.stop - rows.start).cumsum(0)
+            self.of_h[rows] = _bags(column, self.wide_weight, ends, value)
+        if self.of_weight is not None:
+            self.waiting.append((place.int(), column, value))
+            if sum(len(value) for *_, value in self.waiting) > WAITING_ENTRIES:
+                self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        """The weights' gradient of the lists, ordered by column, some columns at a time."""
+        assert self.of_weight is not None
+        row, col, value = (torch.cat(part) for part in zip(*self.waiting, strict=True))
+        self.waiting = []
+        order = col.argsort(stable=True)
+        row, value = row.index_select(0, order), value.index_select(0, order)
+        ends = torch.bincount(col, minlength=len(self.weight)).cumsum(0)
+        done = 0
+        for piece in self.of_weight.split(max(1, PIECE_ELEMENTS // self.h.shape[1])):
+            own, ends = ends[: len(piece)] - done, ends[len(piece) :]
+            until = done + int(own[-1])
+            piece += _bags(row[done:until], self.wide_h, own, value[done:until])
+            done = until
+
+    def add_later(self, rows: slice) -> None:
+        """Dense rows wait for their neighbours: products of few rows are slow."""
+        if self.dense and self.dense[-1].stop == rows.start:
+            rows = slice(self.dense.pop().start, rows.stop)
+        self.dense.append(rows)
+
+    def add_dense(self, outer: slice, logits: Tensor) -> None:
+        for rows in self.dense:
+            place = slice(outer.start + rows.start, outer.start + rows.stop)
+            self._add_rows(place, logits[rows])
+        self.dense = []
+
+    def _add_rows(self, rows: slice, p: Tensor) -> None:
+        """p of some rows, dense, which this may overwrite. Products are in the layer's dtype."""
+        if self.row_weight is not None:
+            p.mul_(self.row_weight[rows, None])
+        if self.of_bias is not None:
+            self.of_bias += p.sum(0)
+        p = p.to(self.h.dtype)
+        if self.of_h is not None:
+            self.of_h[rows] += p @ self.weight
+        if self.of_weight is not None:
+            if self.h.dtype == self.dtype:
+                self.of_weight.addmm_(p.t(), self.h[rows])
+            else:
+                self.of_weight += p.t() @ self.h[rows]
+
+    def _subtract_target(self, target: Target) -> None:
+        if target.index is None:
+            for rows in _row_slices(len(self.h), len(self.weight)):
+                self._add_rows(rows, target.of_rows(rows).dense(self.dtype).neg_())
+            return
+        ones = torch.ones_like(target.index, dtype=self.dtype)
+        weight = ones if self.row_weight is None else self.row_weight
+        peak, rest = (target.smoothing - 1) * weight, -target.smoothing / target.classes * weight
+        if self.of_h is not None:
+            self.of_h.addcmul_(self.wide_weight.index_select(0, target.index), peak[:, None])
+            if target.smoothing:
+                self.of_h += rest[:, None] * self.wide_weight.sum(0)
+        if self.of_weight is not None:
+            self.of_weight.index_add_(0, target.index, self.wide_h * peak[:, None])
+            if target.smoothing:
+                self.of_weight += rest @ self.wide_h
+        if self.of_bias is not None:
+            self.of_bias.index_add_(0, target.index, peak)
+            if target.smoothing:
+                self.of_bias += rest.sum()
+
+    def _poison(self) -> None:
+        """A NaN row must not look like a gradient: it makes its state and all weights NaN."""
+        for row in self.poisoned:
+            if self.of_h is not None:
+                self.of_h[row] = float("nan")
+            for grad in (self.of_weight, self.of_bias):
+                if grad is not None:
+                    grad.fill_(float("nan"))
+
+    def finished(self, target: Target) -> list[Tensor | None]:
+        if self.waiting:
+            self._add_waiting()
+        self._subtract_target(target)
+        self._poison()
+        return [self.of_h, self.of_weight, self.of_bias]
+
+
+def _bags(index: Tensor, table: Tensor, ends: Tensor, weight: Tensor) -> Tensor:
+    """Σ weight · table[index] over each bag [bags, hidden]: a product with a sparse matrix whose
+    rows are the bags, which end at ``ends``. It reads each needed row of the table once."""
+    if not len(index):
+        return table.new_zeros(len(ends), table.shape[1])
+    starts = ends.roll(1)
+    starts[0] = 0
+    starts = starts.to(index.dtype)
+    return F.embedding_bag(index, table, starts, mode="sum", per_sample_weights=weight)
+
+
+# --- autograd -------------------------------------------------------------------------------
 
 
 class _LinearFenchelYoung(torch.autograd.Function):
     """Loss of every row [rows] and the fields of RowStats, from states [rows, hidden]."""
 
     @staticmethod
-    def forward(ctx, h, weight, bias, alpha_rows, mapping, target, live, uncounted, stats_wanted):
-        blocks = _logit_blocks(h, weight, bias, _row_slices(len(h), len(weight)))
-        slope_wanted = ctx.needs_input_grad[3]
-        done = forward_blocks(blocks, mapping, target, live, slope_wanted, stats_wanted, uncounted)
-        ctx.mapping, ctx.target, ctx.dense = mapping, target, done.dense
-        ctx.save_for_backward(h, weight, bias, done.flat, done.value, done.slope, live)
+    def forward(ctx, h, weight, bias, alpha_rows, mapping, target, live, uncounted, flags):
+        stats_wanted, grad_enabled = flags
+        of_h, of_weight, of_bias, slope = (
+            needs and grad_enabled for needs in ctx.needs_input_grad[:4]
+        )
+        wanted = Wanted(of_h, of_weight, of_bias, slope, stats_wanted)
+        layer = Layer(h.detach(), weight.detach(), bias, mapping, target)
+        done = _pass_over_live(layer, live, wanted, None, uncounted)
+        ctx.mapping, ctx.target, ctx.gradients = mapping, target, done.gradients
+        ctx.save_for_backward(h, weight, bias, done.slope, live)
         ctx.mark_non_differentiable(*done.fields)
         return (done.loss.to(_checks.compute_dtype(h.dtype)), *done.fields)
 
@@ -76,103 +314,28 @@ class _LinearFenchelYoung(torch.autograd.Function):
             raise RuntimeError(
                 "the fused loss has no second derivative: use the plain loss of F.linear(h, weight)"
             )
-        h, weight, bias, flat, value, slope, live = ctx.saved_tensors
-        upstream = upstream * live
-        wanted = ctx.needs_input_grad[:3]
+        h, weight, bias, slope, live = ctx.saved_tensors
+        # They are given away, so that nobody needs a copy; a second backward pass starts again.
+        gradients, ctx.gradients = ctx.gradients, None
+        one_number = upstream.stride() == (0,)  # of a sum or mean of the losses
         with torch.autocast(h.device.type, enabled=False):
-            grads = _Gradients(h, weight, wanted, upstream)
-            grads.add_support(flat, value)
-            grads.add_dense(ctx.dense, ctx.mapping, bias)
-            grads.subtract_target(ctx.target)
-            grads.poison(flat, value)
+            if gradients is None or not one_number:
+                layer = Layer(h.detach(), weight.detach(), bias, ctx.mapping, ctx.target)
+                of_h, of_weight, of_bias = ctx.needs_input_grad[:3]
+                wanted = Wanted(of_h, of_weight, of_bias, slope=False, stats=False)
+                row_weight = None if one_number else upstream
+                gradients = _pass_over_live(layer, live, wanted, row_weight, None).gradients
+            if one_number:
+                gradients = _scaled(gradients, upstream[0])
+        gradients = [None if grad is None else grad.to(h.dtype) for grad in gradients]
         grad_alpha = alpha_gradient(slope, upstream, live) if ctx.needs_input_grad[3] else None
-        return (*grads.finished(), grad_alpha, None, None, None, None, None)
+        return (*gradients, grad_alpha, None, None, None, None, None)
 
 
-class _Gradients:
-    """Gradients of states, weights and bias, as sums of the parts of upstream · (p − q)."""
-
-    def __init__(self, h: Tensor, weight: Tensor, wanted: tuple, upstream: Tensor) -> None:
-        self.dtype, self.upstream = h.dtype, upstream
-        self.wants_h, self.wants_weight, self.wants_bias = wanted
-        self.h, self.weight = h.to(upstream.dtype), weight.to(upstream.dtype)
-        self.of_h: Tensor | None = None
-        self.of_weight: Tensor | None = None
-        self.of_bias: Tensor | None = None
-
-    def add_support(self, flat: Tensor, value: Tensor) -> None:
-        """Sums over the support. An embedding bag is a product with a sparse matrix: its bags
-        are the rows of the matrix, and it reads each needed row of the dense factor once."""
-        classes, rows = len(self.weight), len(self.h)
-        row, col = flat // classes, flat % classes
-        value = value * self.upstream[row]
-        if self.wants_h:
-            self.of_h = _bags(col, self.weight, row, rows, value)
-        if self.wants_weight:
-            order = col.argsort(stable=True)
-            self.of_weight = _bags(row[order], self.h, col[order], classes, value[order])
-        if self.wants_bias:
-            self.of_bias = value.new_zeros(classes).index_add_(0, col, value)
-
-    def add_dense(self, dense: list, mapping: Mapping, bias: Tensor | None) -> None:
-        for rows, again in dense:
-            h = self.h[rows]
-            logits = _logits(h.to(self.dtype), self.weight.to(self.dtype), bias)
-            p = mapping.of_rows(rows).dense_scores(logits.to(h.dtype), *again)
-            self._add_rows(rows, p.mul_(self.upstream[rows, None]))
-
-    def _add_rows(self, rows: slice, grad: Tensor) -> None:
-        """The gradient of the logits of some rows, dense."""
-        if self.of_h is not None:
-            self.of_h[rows].addmm_(grad, self.weight)
-        if self.of_weight is not None:
-            self.of_weight.addmm_(grad.t(), self.h[rows])
-        if self.of_bias is not None:
-            self.of_bias += grad.sum(0)
-
-    def subtract_target(self, target: Target) -> None:
-        if target.index is None:
-            for rows in _row_slices(len(self.h), len(self.weight)):
-                q = target.of_rows(rows).dense(self.upstream.dtype)
-                self._add_rows(rows, q.mul_(-self.upstream[rows, None]))
-            return
-        peak = -(1 - target.smoothing) * self.upstream
-        rest = -target.smoothing / len(self.weight) * self.upstream
-        if self.of_h is not None:
-            self.of_h.addcmul_(self.weight[target.index], peak[:, None])
-            if target.smoothing:
-                self.of_h += rest[:, None] * self.weight.sum(0)
-        if self.of_weight is not None:
-            self.of_weight.index_add_(0, target.index, self.h * peak[:, None])
-            if target.smoothing:
-                self.of_weight += rest @ self.h
-        if self.of_bias is not None:
-            self.of_bias.index_add_(0, target.index, peak)
-            if target.smoothing:
-                self.of_bias += rest.sum()
-
-    def poison(self, flat: Tensor, value: Tensor) -> None:
-        """A NaN row must not look like a gradient: it makes its state and all weights NaN."""
-        row = flat[value.isnan()] // len(self.weight)
-        if len(row):
-            if self.of_h is not None:
-                self.of_h[row] = float("nan")
-            for grad in (self.of_weight, self.of_bias):
-                if grad is not None:
-                    grad.fill_(float("nan"))
-
-    def finished(self) -> tuple[Tensor | None, ...]:
-        parts = (self.of_h, self.of_weight, self.of_bias)
-        return tuple(None if grad is None else grad.to(self.dtype) for grad in parts)
-
-
-def _bags(index: Tensor, table: Tensor, bag: Tensor, bags: int, weight: Tensor) -> Tensor:
-    """Σ weight · table[index] for each bag [bags, hidden]; ``bag`` is ascending."""
-    offsets = torch.bincount(bag, minlength=bags).cumsum(0).roll(1)
-    offsets[0] = 0
-    if not len(index):
-        return table.new_zeros(bags, table.shape[1])
-    return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weight)
+def _scaled(gradients: list[Tensor | None], upstream: Tensor) -> list[Tensor | None]:
+    if on_host(upstream) and float(upstream) == 1.0:
+        return gradients
+    return [None if grad is None else grad.mul_(upstream) for grad in gradients]
 
 
 # --- what users call ------------------------------------------------------------------------
@@ -211,9 +374,10 @@ def linear_fenchel_young_loss(
     if len(rows):
         alpha_rows = mapping.alpha if isinstance(mapping.alpha, Tensor) else None
         detached = mapping.with_alpha(None if alpha_rows is None else alpha_rows.detach())
+        flags = (stats_wanted, torch.is_grad_enabled())  # inside, gradients are always disabled
         with torch.autocast(device, enabled=False):
             loss, *fields = _LinearFenchelYoung.apply(
-                rows, weight, bias, alpha_rows, detached, q, live, uncounted, stats_wanted
+                rows, weight, bias, alpha_rows, detached, q, live, uncounted, flags
             )
     else:
         loss = rows.to(_checks.compute_dtype(h.dtype)).sum(1)

@@ -17,9 +17,10 @@ from . import _checks, _tsallis
 from ._solvers import (
     CHUNK,
     chunk_maxima,
-    columns_above,
     dense_scores,
+    entries_above,
     is_dense,
+    on_host,
     power,
     round_down,
     solve_entmax,
@@ -28,7 +29,8 @@ from .mappings import Alpha, alpha_relu, entmax, row_blocks
 
 
 class RowStats(NamedTuple):
-    """What a loss saw of p, for each target; free, because the forward pass has it at hand."""
+    """What a loss saw of p, for each target; free, because the forward pass has it at hand. What
+    it says of ignored targets is undefined."""
 
     support: Tensor  # int64, number of non-zero scores (without the ``uncounted`` classes)
     total: Tensor  # Σp: 1 for entmax, the self-normalisation of α-ReLU (SE §4.5)
@@ -37,7 +39,7 @@ class RowStats(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A mapping applied to a block of rows, on candidate columns [rows, k]."""
+    """A mapping applied to a block of rows: on candidate columns [rows, k], or as a list [n]."""
 
     p: Tensor
     col: Tensor | None  # None: all columns in order
@@ -46,6 +48,7 @@ class Block(NamedTuple):
     max: Tensor  # [rows, 1]
     # What p of dense rows is computed from again in the backward pass; None: keep the support.
     again: tuple[Tensor, ...] | None = None
+    row: Tensor | None = None  # [n], ascending: p and col are lists; None: they have rows
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class EntmaxMapping:
     def with_alpha(self, alpha: Tensor | None) -> "EntmaxMapping":
         return self if alpha is None else EntmaxMapping(alpha, self.options)
 
-    def of_rows(self, rows: slice) -> "EntmaxMapping":
+    def of_rows(self, rows: slice | Tensor) -> "EntmaxMapping":
         return self.with_alpha(self.alpha[rows] if isinstance(self.alpha, Tensor) else None)
 
 
@@ -103,31 +106,40 @@ class AlphaReLUMapping:
 
     def block(self, z: Tensor) -> Block:
         shift = self.tau / (self.alpha - 1.0)
-        value, col, again = z, None, None
-        if z.shape[1] <= 2 * CHUNK:
+        if not on_host(z):  # a list has a length that the host would wait for
             top = z.amax(1, keepdim=True)
-        else:
-            chunks = chunk_maxima(z)
-            top = chunks[0].amax(1, keepdim=True)
-            bound = round_down(torch.full_like(top, shift, dtype=torch.float64), z.dtype)
-            if is_dense(z, bound):
-                again = (top,)
-            else:
-                value, col = columns_above(z, bound, chunks)
-        if again is None:
-            value = value.double()
-        gap = (value * (self.alpha - 1.0)).sub_(self.tau).clamp_(min=0.0)
+            return self._whole_rows(z, top, double=False)._replace(again=(top,))
+        if z.shape[1] <= 2 * CHUNK:
+            return self._whole_rows(z, z.amax(1, keepdim=True), double=True)
+        chunks = chunk_maxima(z)
+        top = chunks[0].amax(1, keepdim=True)
+        bound = round_down(torch.full_like(top, shift, dtype=torch.float64), z.dtype)
+        if is_dense(z, bound):
+            return self._whole_rows(z, top, double=False)._replace(again=(top,))
+        if not bool((top < float("inf")).all()):  # NaN or +inf
+            return self._whole_rows(z, top, double=True)
+        row, col, value = entries_above(z, bound, chunks)
+        gap = self._gap(value.double())
+        p = power(gap, 1.0 / (self.alpha - 1.0))
+        conjugate = torch.zeros_like(top, dtype=torch.float64)
+        conjugate.view(-1).index_add_(0, row, p * gap / self.alpha)  # p·gap = p^α
+        return Block(p, col, conjugate, shift, top, row=row)
+
+    def _whole_rows(self, z: Tensor, top: Tensor, double: bool) -> Block:
+        gap = self._gap(z.double() if double else z)
         p = self._scores(gap, top)
-        conjugate = (p * gap).sum(1, keepdim=True).double() / self.alpha  # p·gap = p^α
-        return Block(p, col, conjugate, shift, top, again)
+        conjugate = (p * gap).sum(1, keepdim=True).double() / self.alpha
+        return Block(p, None, conjugate, self.tau / (self.alpha - 1.0), top)
+
+    def _gap(self, z: Tensor) -> Tensor:
+        return (z * (self.alpha - 1.0)).sub_(self.tau).clamp_(min=0.0)
 
     def _scores(self, gap: Tensor, top: Tensor) -> Tensor:
         p = power(gap, 1.0 / (self.alpha - 1.0))
         return p.masked_fill(top.isnan() | (top == float("inf")), float("nan"))
 
     def dense_scores(self, z: Tensor, top: Tensor) -> Tensor:
-        gap = (z * (self.alpha - 1.0)).sub_(self.tau).clamp_(min=0.0)
-        return self._scores(gap, top)
+        return self._scores(self._gap(z), top)
 
     def negentropy(self, q: Tensor) -> Tensor:
         return q.pow(self.alpha).sum(-1, keepdim=True) / (self.alpha * (self.alpha - 1.0))
@@ -135,7 +147,7 @@ class AlphaReLUMapping:
     def with_alpha(self, alpha: Tensor | None) -> "AlphaReLUMapping":
         return self  # α is a number here
 
-    def of_rows(self, rows: slice) -> "AlphaReLUMapping":
+    def of_rows(self, rows: slice | Tensor) -> "AlphaReLUMapping":
         return self
 
 
@@ -169,7 +181,7 @@ class Target:
         assert self.index is not None
         return self.index
 
-    def of_rows(self, rows: slice) -> "Target":
+    def of_rows(self, rows: slice | Tensor) -> "Target":
         return Target(
             None if self.index is None else self.index[rows],
             None if self.rows is None else self.rows[rows],
@@ -195,7 +207,8 @@ class Target:
             return mapping.negentropy(self.dense(torch.float64))
         rest = self.smoothing / self.classes
         device = self.index.device if self.index is not None else None
-        q = torch.tensor([[1 - self.smoothing + rest]], dtype=torch.float64, device=device)
+        # Not torch.tensor: a copy from the host waits for the device.
+        q = torch.full((1, 1), 1 - self.smoothing + rest, dtype=torch.float64, device=device)
         value = mapping.negentropy(q)
         if self.smoothing:
             value = value + (self.classes - 1) * mapping.negentropy(torch.full_like(q, rest))
@@ -241,18 +254,16 @@ def forward_blocks(
     for rows, z in blocks:
         q, own = target.of_rows(rows), mapping.of_rows(rows)
         block = own.block(z)
-        loss = block.conjugate - q.score(z, block.shift) + q.negentropy(own)
-        if q.rows is not None and own.shift_invariant:  # weights that do not sum to 1
-            loss = loss + block.shift * (1.0 - q.dense(torch.float64).sum(1, keepdim=True))
-        losses.append(loss.squeeze(1))
+        losses.append(block_loss(z, block, own, q))
         if slope_wanted:
-            slopes.append(_slope(block, own, q))
+            slopes.append(block_slope(block, own, q))
         if block.again is None:
-            supports.append(_support(block, rows.start, z, live[rows]))
+            row, col, value = block_support(block, live[rows])
+            supports.append(((row + rows.start) * z.shape[1] + col, value.to(z.dtype)))
         else:
             dense.append((rows, block.again))
         if stats_wanted:
-            stats.append(_stats(z, block, q, uncounted))
+            stats.append(block_stats(z, block, own, q, uncounted))
     nothing = (live.new_empty(0, dtype=torch.int64), losses[0].new_empty(0, dtype=z.dtype))
     flat, value = (torch.cat(part) for part in zip(*supports or [nothing], strict=True))
     return Forward(
@@ -263,6 +274,70 @@ def forward_blocks(
         dense,
         tuple(torch.cat(part) for part in zip(*stats, strict=True)),
     )
+
+
+def block_loss(z: Tensor, block: Block, mapping: Mapping, target: Target) -> Tensor:
+    """The loss of each row, float64 [rows]."""
+    loss = block.conjugate - target.score(z, block.shift) + target.negentropy(mapping)
+    if target.rows is not None and mapping.shift_invariant:  # weights that do not sum to 1
+        loss = loss + block.shift * (1.0 - target.dense(torch.float64).sum(1, keepdim=True))
+    return loss.squeeze(1)
+
+
+def block_slope(block: Block, mapping: Mapping, target: Target) -> Tensor:
+    """dL/dα of every row: by the envelope theorem p may be held fixed."""
+    slope = _tsallis.entropy_slope(block.p.double(), mapping.alpha)
+    if target.rows is not None or target.smoothing:
+        slope = slope - _tsallis.entropy_slope(target.dense(torch.float64), mapping.alpha)
+    return slope.squeeze(1)
+
+
+def block_support(block: Block, live: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """(row, column, value) of p ≠ 0 in rows that count. NaN is not zero, so NaN rows are in it."""
+    inside = block.p != 0
+    if block.row is not None and block.col is not None:
+        if live is not None:
+            inside &= live[block.row]
+        at = inside.nonzero().squeeze(1)
+        row, col, p = (part.index_select(0, at) for part in (block.row, block.col, block.p))
+        return row, col, p
+    if live is not None:
+        inside &= live[:, None]
+    at = inside.reshape(-1).nonzero().squeeze(1)
+    row = at // inside.shape[1]
+    if block.col is None:
+        col = at - row * inside.shape[1]
+    else:
+        col = block.col.reshape(-1).index_select(0, at)
+    return row, col, block.p.reshape(-1).index_select(0, at)
+
+
+def block_stats(
+    z: Tensor, block: Block, mapping: Mapping, target: Target, uncounted: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The fields of RowStats for a block of rows."""
+    index = target.likeliest()[:, None]
+    counted = block.p != 0
+    if block.col is not None and uncounted is not None:
+        countable = torch.ones(z.shape[1], dtype=torch.bool, device=z.device)
+        countable[uncounted] = False
+        counted &= countable[block.col]
+    elif uncounted is not None:
+        counted.index_fill_(1, uncounted, False)
+    if block.row is not None:
+        support = torch.bincount(block.row[counted], minlength=len(z))
+        total = torch.zeros(len(z), dtype=block.p.dtype, device=z.device)
+        total.index_add_(0, block.row, block.p)
+        assert isinstance(mapping, AlphaReLUMapping)
+        score = mapping.dense_scores(z.gather(1, index), block.max).squeeze(1)
+    else:
+        support, total = counted.sum(1), block.p.sum(1)
+        if block.col is None:
+            score = block.p.gather(1, index).squeeze(1)
+        else:
+            score = block.p.where(block.col == index, 0.0).sum(1)
+    correct = z.gather(1, index) == block.max.to(z.dtype)
+    return support, total.to(z.dtype), score.to(z.dtype), correct.squeeze(1)
 
 
 class _FenchelYoung(torch.autograd.Function):
@@ -299,37 +374,6 @@ def alpha_gradient(slope: Tensor, upstream: Tensor, live: Tensor) -> Tensor:
     return (upstream.double() * slope.masked_fill(~live, 0.0))[:, None]
 
 
-def _slope(block: Block, mapping: Mapping, target: Target) -> Tensor:
-    """dL/dα of every row: by the envelope theorem p may be held fixed."""
-    slope = _tsallis.entropy_slope(block.p.double(), mapping.alpha)
-    if target.rows is not None or target.smoothing:
-        slope = slope - _tsallis.entropy_slope(target.dense(torch.float64), mapping.alpha)
-    return slope.squeeze(1)
-
-
-def _support(block: Block, start: int, z: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat index and value of p ≠ 0 in rows that count. NaN is not zero, so NaN rows are in it."""
-    row, place = ((block.p != 0) & live[:, None]).nonzero(as_tuple=True)
-    col = place if block.col is None else block.col[row, place]
-    return (row + start) * z.shape[1] + col, block.p[row, place].to(z.dtype)
-
-
-def _stats(z: Tensor, block: Block, target: Target, uncounted: Tensor | None):
-    """The fields of RowStats for a block of rows."""
-    index = target.likeliest()[:, None]
-    counted = block.p != 0
-    if block.col is None:
-        if uncounted is not None:
-            counted[:, uncounted] = False
-        target_score = block.p.gather(1, index).squeeze(1)
-    else:
-        if uncounted is not None:
-            counted &= ~torch.isin(block.col, uncounted)
-        target_score = block.p.where(block.col == index, 0.0).sum(1)
-    correct = z.gather(1, index) == block.max.to(z.dtype)
-    return counted.sum(1), block.p.sum(1).to(z.dtype), target_score.to(z.dtype), correct.squeeze(1)
-
-
 def _gradient(z, flat, value, ctx, upstream, live):
     """upstream · (p − q), dense, written once: q's constant part, then p, then q's peak."""
     target, classes = ctx.target, z.shape[1]
@@ -349,11 +393,9 @@ def _gradient(z, flat, value, ctx, upstream, live):
         p = ctx.mapping.dense_scores(z[rows].to(upstream.dtype), *again)
         grad[rows] += p.mul_(upstream[rows, None]).to(z.dtype)
     target.subtract_from(grad, upstream)
-    poisoned = row[value.isnan()]
-    if len(poisoned):
-        grad[poisoned] = float("nan")
-    grad[~live] = 0.0
-    return grad
+    if len(value) and bool(value.isnan().any()):
+        grad[row[value.isnan()]] = float("nan")
+    return grad.masked_fill_(~live[:, None], 0.0)
 
 
 def _differentiable_backward(ctx, z, alpha_rows, upstream, live):
@@ -413,7 +455,8 @@ def read_target(target: Tensor, shape: torch.Size, options: Options) -> tuple[Ta
         return Target(None, target.reshape(rows, classes), smoothing, classes), everything
     _checks.check_target(target, shape)
     target = target.long()  # before comparing: −100 is 156 in uint8
-    _checks.check_range(target, classes, ignore_index)
+    if on_host(target):  # elsewhere the device complains
+        _checks.check_range(target, classes, ignore_index)
     live = (target != ignore_index).reshape(rows)
     index = target.reshape(rows).masked_fill(~live, 0)
     return Target(index, None, smoothing, classes), live

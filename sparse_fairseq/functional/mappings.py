@@ -6,7 +6,7 @@ Autograd, shapes and dtypes; the thresholds are found in ``_solvers``.
 import torch
 from torch import Tensor
 
-from . import _checks, _tsallis
+from . import _checks, _short_rows, _tsallis
 from ._solvers import solve_entmax
 
 Alpha = float | Tensor
@@ -35,6 +35,12 @@ class _Entmax(torch.autograd.Function):
     def forward(ctx, z, alpha_rows, alpha, solver, topk, n_iter):
         # alpha_rows is the tensor to differentiate for; a number goes through ``alpha``.
         alpha = alpha if alpha_rows is None else alpha_rows
+        ctx.alpha = alpha if alpha_rows is None else None
+        ctx.short = solver == "auto" and _short_rows.fits(z, alpha)
+        if ctx.short:
+            out = _short_rows.scores(z, alpha)
+            ctx.save_for_backward(out, alpha_rows)
+            return out
         out = torch.zeros_like(z)
         for rows in row_blocks(z):
             block = solve_entmax(z[rows], alpha_of(alpha, rows), solver, topk, n_iter)
@@ -46,13 +52,15 @@ class _Entmax(torch.autograd.Function):
             out[rows].scatter_add_(1, block.col, p.nan_to_num(nan=0.0))
             out[rows].masked_fill_(p[:, :1].isnan(), float("nan"))
         ctx.save_for_backward(out, alpha_rows)
-        ctx.alpha = alpha if alpha_rows is None else None
         return out
 
     @staticmethod
     def backward(ctx, grad):
         p, alpha_rows = ctx.saved_tensors
         alpha = ctx.alpha if alpha_rows is None else alpha_rows
+        if ctx.short and not torch.is_grad_enabled():
+            grads = _short_rows.gradients(p, grad, alpha, ctx.needs_input_grad[1])
+            return *grads, None, None, None, None
         grad_z = grad_alpha = None
         if ctx.needs_input_grad[0]:
             grad_z = _entmax_vjp(p, grad, alpha)

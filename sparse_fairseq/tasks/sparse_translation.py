@@ -28,6 +28,7 @@ from ..generation import (
     SparseSequenceScorer,
 )
 from ..generation.report import ExactnessReport, output_of_command
+from ..optim import tell_validation_loss
 from ..output_init import formula_tau, is_tied, scale_to_xavier
 from ..output_transform import (
     OutputSettings,
@@ -73,6 +74,7 @@ class SparseTranslationTask(TranslationTask):
         self._criterion = None
         self._train_iterator = None
         self._decoding_iterator = None
+        self._subsets_validated = 0
         self._exactness = None  # an ExactnessReport while fairseq-generate runs
 
     def build_model(self, cfg, from_checkpoint=False):
@@ -241,6 +243,16 @@ class SparseTranslationTask(TranslationTask):
                 "validate with the criterion the model was trained with"
             )
         return super().valid_step(sample, model, criterion)
+
+    def begin_valid_epoch(self, epoch, model):
+        super().begin_valid_epoch(epoch, model)
+        self._subsets_validated = 0
+
+    def post_validate(self, model, stats, meters):
+        """fairseq calls this after each subset; `stats` are rounded, the meters are not."""
+        if self._subsets_validated == 0:
+            tell_validation_loss(float(meters["loss"].avg))
+        self._subsets_validated += 1
 
     def build_generator(
         self,

@@ -1,0 +1,73 @@
+"""Validation accuracy against α of the loss and of the attention (S2S Fig. 4), from runs of entmax
+losses (softmax is α = 1, sparsemax α = 2).
+
+``result``:
+
+    points      one per run: system, seed, output_alpha, attention_alpha (null: the architecture's
+                own), accuracy (% of tokens at the selected checkpoint)
+    means       one per pair of α: output_alpha, attention_alpha, mean, std (null for one seed), n
+"""
+
+from ..runs import Run
+from ..scoring import training_summary
+from .bleu import mean_and_deviation
+from .common import Analysis, NotMeasured
+
+
+def compute(runs: list[Run], settings: dict) -> dict:
+    points = []
+    for run in runs:
+        alphas = alphas_of(run.manifest.get("settings", {}))
+        accuracy = accuracy_of(run) if alphas and run.train_log.exists() else None
+        if accuracy is not None:
+            output, attention = alphas
+            points.append(
+                {
+                    "system": run.system,
+                    "seed": run.seed,
+                    "output_alpha": output,
+                    "attention_alpha": attention,
+                    "accuracy": accuracy,
+                }
+            )
+    if not points:
+        raise NotMeasured("not run yet: no run of an entmax loss has logged its accuracy")
+    return {"points": points, "means": means(points)}
+
+
+def alphas_of(flags: dict) -> tuple[float, float | None] | None:
+    """α of the output and of the attention; None if the output is not of the entmax family."""
+    criterion = flags.get("criterion")
+    if criterion == "alpha_relu_loss" or criterion is None:
+        return None
+    known = {"sparsemax_loss": 2.0, "entmax_loss": float(flags.get("alpha", 1.5))}
+    attention = flags.get("attention-alpha", flags.get("cross-attention-alpha"))
+    return known.get(criterion, 1.0), None if attention is None else float(attention)
+
+
+def accuracy_of(run: Run) -> float | None:
+    flags = run.manifest["settings"]
+    metric = flags.get("best-checkpoint-metric", "loss")
+    maximize = bool(flags.get("maximize-best-checkpoint-metric", False))
+    return training_summary(run.train_log, metric, maximize).get("valid_accuracy")
+
+
+def means(points: list[dict]) -> list[dict]:
+    keys = dict.fromkeys((p["output_alpha"], p["attention_alpha"]) for p in points)
+    rows = []
+    for output, attention in sorted(keys, key=lambda key: (key[0], key[1] or 0.0)):
+        values = [
+            p["accuracy"]
+            for p in points
+            if (p["output_alpha"], p["attention_alpha"]) == (output, attention)
+        ]
+        found = mean_and_deviation(values)
+        del found["values"]
+        rows.append({"output_alpha": output, "attention_alpha": attention, **found})
+    return rows
+
+
+ANALYSIS = Analysis("alpha_sweep", compute, lambda run, settings: [run.train_log], together=True)
+
+if __name__ == "__main__":
+    ANALYSIS.main()

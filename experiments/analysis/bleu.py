@@ -1,0 +1,187 @@
+"""Test scores: detokenised sacreBLEU and chrF (SE Table 1), tokenised BLEU (S2S Table 2), word
+accuracy of inflection (S2S Table 1); mean ± deviation over seeds; paired bootstrap of systems.
+
+``result`` has an entry per split ("test", "valid"):
+
+    runs        one per run: system, seed (null: ensemble), sentences and its scores: bleu,
+                bleu_signature, chrf, chrf_signature, tokenized_bleu, tokenized_bleu_signature; for
+                inflection what scores.json has
+    systems     {system: {score: {"mean", "std" (null for one seed), "n", "values"}}}, no ensembles
+    pairs       one per two systems and metric: baseline, system, seed, metric, baseline_score,
+                score, difference, p_value, samples: sacreBLEU's paired bootstrap
+"""
+
+import itertools
+import json
+import logging
+import re
+import statistics
+from collections.abc import Callable
+
+from data_prep.segmentation import RECORD, tokenizer
+from data_prep.spec import DataSpec
+
+from ..runs import Run
+from ..scoring import corpus_scores
+from .common import Analysis, NotMeasured, beam_hypotheses
+
+SPLITS = ("test", "valid")
+
+
+def compute(runs: list[Run], settings: dict) -> dict:
+    result = {}
+    for split in SPLITS:
+        scored = [run for run in runs if (run.path / f"hypotheses-{split}.txt").exists()]
+        if scored:
+            rows = [score(run, split) for run in scored]
+            result[split] = {"runs": rows, "systems": summary(rows), "pairs": []}
+            if split == "test":
+                result[split]["pairs"] = compare(scored, split, settings["samples"])
+    if not result:
+        raise NotMeasured("not run yet: nothing was generated")
+    return result
+
+
+def score(run: Run, split: str) -> dict:
+    row = {"system": run.system, "seed": run.seed}
+    if is_inflection(run):
+        scores = (run.scores or {}).get(split) or {}
+        return {**row, **{name: x for name, x in scores.items() if not isinstance(x, dict)}}
+    hypotheses, references = run.hypotheses(split), run.references(split)
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"{run.name}: {len(hypotheses)} translations of {split}, {len(references)} references"
+        )
+    scores = corpus_scores(hypotheses, references, run.target_lang)
+    return {**row, "sentences": len(hypotheses), **scores, **tokenized_bleu(run, split)}
+
+
+def is_inflection(run: Run) -> bool:
+    return run.config.get("metric") == "inflection"
+
+
+def tokenized_bleu(run: Run, split: str) -> dict:
+    """BLEU of the tokens that the model wrote, subwords joined, and of the references, tokenised
+    as its training data were; sacreBLEU tokenises nothing."""
+    from sacrebleu.metrics import BLEU
+
+    segmentation = read_segmentation(run)
+    join, tokenize = subword_joiner(segmentation), reference_tokenizer(segmentation)
+    metric = BLEU(tokenize="none", force=True)
+    hypotheses = [join(sentence.hypothesis) for sentence in beam_hypotheses(run, split)]
+    # fairseq-generate prints T- lines as raw text.
+    found = metric.corpus_score(hypotheses, [[tokenize(line) for line in run.references(split)]])
+    return {
+        "tokenized_bleu": found.score,
+        "tokenized_bleu_signature": str(metric.get_signature()),
+    }
+
+
+def read_segmentation(run: Run) -> dict:
+    """How the data were tokenised and cut into subwords."""
+    return json.loads((run.bin / RECORD).read_text(encoding="utf-8"))
+
+
+def reference_tokenizer(segmentation: dict) -> Callable[[str], str]:
+    names = ("source", "target", "tokenizer", "normalise")
+    spec = DataSpec(**{name: segmentation[name] for name in names})
+    return tokenizer(spec, spec.target)
+
+
+def subword_joiner(segmentation: dict) -> Callable[[str], str]:
+    """A function that joins the subwords of a line."""
+    if segmentation["segmentation"] == "bpe":
+        return lambda line: f"{line} ".replace("@@ ", "").strip()
+    if segmentation["segmentation"] == "sentencepiece":
+        return lambda line: line.replace(" ", "").replace("\u2581", " ").strip()
+    return str
+
+
+def summary(rows: list[dict]) -> dict[str, dict]:
+    """Mean and deviation (n − 1) over the seeds of each system, of every score that is a number."""
+    systems: dict[str, dict] = {}
+    for system in dict.fromkeys(row["system"] for row in rows):
+        own = [row for row in rows if row["system"] == system and row["seed"] is not None]
+        names = [k for k, v in (own[0] if own else {}).items() if isinstance(v, float)]
+        systems[system] = {
+            name: mean_and_deviation([row[name] for row in own if row.get(name) is not None])
+            for name in names
+        }
+    return systems
+
+
+def mean_and_deviation(values: list[float]) -> dict:
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "n": len(values),
+        "values": values,
+    }
+
+
+def compare(runs: list[Run], split: str, samples: int) -> list[dict]:
+    """Every two systems with the same seed, the smallest that both have."""
+    by_name = {(run.system, run.seed): run for run in runs if run.seed is not None}
+    systems = list(dict.fromkeys(system for system, _ in by_name))
+    pairs = []
+    for one, other in itertools.combinations(systems, 2):
+        seeds = {s for system, s in by_name if system == one}
+        seeds &= {s for system, s in by_name if system == other}
+        if seeds and not is_inflection(by_name[one, min(seeds)]):
+            two = by_name[one, min(seeds)], by_name[other, min(seeds)]
+            references = two[0].references(split)
+            tests = paired_bootstrap(
+                *(run.hypotheses(split) for run in two), references, two[0].target_lang, samples
+            )
+            names = {"baseline": one, "system": other, "seed": min(seeds)}
+            pairs += [{**names, **test} for test in tests]
+    return pairs
+
+
+def paired_bootstrap(
+    baseline: list[str], system: list[str], references: list[str], target_lang: str, samples: int
+) -> list[dict]:
+    """sacreBLEU's test whether two systems differ, by BLEU and by chrF."""
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
+
+    signature = corpus_scores(["a"], ["a"], target_lang)["bleu_signature"]
+    tokenize = re.search(r"tok:([^|]+)", signature)[1].removesuffix("-None")
+    metrics = {
+        "BLEU": BLEU(tokenize=tokenize, references=[references]),
+        "chrF2": CHRF(references=[references]),
+    }
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+    named = [("baseline", baseline), ("system", system)]
+    _, found = PairedTest(named, metrics, None, test_type="bs", n_samples=samples)()
+    return [
+        {"metric": name, **_difference(*found[key]), "samples": samples}
+        for name, key in (("bleu", "BLEU"), ("chrf", "chrF2"))
+    ]
+
+
+def _difference(baseline, system) -> dict:
+    difference = system.score - baseline.score
+    return {
+        "baseline_score": baseline.score,
+        "score": system.score,
+        "difference": difference,
+        # sacreBLEU counts resamples that differ *more*: equal systems would be significant.
+        "p_value": system.p_value if difference else 1.0,
+    }
+
+
+ANALYSIS = Analysis(
+    "bleu",
+    compute,
+    lambda run, settings: [
+        *(run.path / f"hypotheses-{split}.txt" for split in SPLITS),
+        *(run.text / f"{split}.{run.target_lang}" for split in SPLITS),
+        run.path / "scores.json",
+    ],
+    {"samples": 1000},
+    together=True,
+)
+
+if __name__ == "__main__":
+    ANALYSIS.main()

@@ -1,0 +1,128 @@
+"""From a config to the fairseq command lines that a user could paste. Nothing is run here."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from data_prep.segmentation import interactive_flags
+from data_prep.spec import DataSpec
+from sparse_fairseq.errors import UsageError
+
+from .config import Config, Flags
+from .systems import system_flags
+
+ROOT = Path(__file__).parents[1]
+# What no config need say. fairseq makes the batches of all epochs in the first one after a start;
+# making them anew for each epoch lets an interrupted run end as one that was not.
+COMMON: Flags = {
+    "update-epoch-batch-itr": "True",
+    "no-epoch-checkpoints": True,
+    "log-format": "json",
+    "log-interval": 20,
+}
+# Settings under which a run may go on after a change: it only gets longer.
+LENGTH = ("max-epoch", "max-update")
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """How many processes share an update, and how fairseq finds them."""
+
+    count: int
+    flags: Flags
+    rank: int = 0
+
+
+def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Which of the workers we are that torchrun or SLURM started; 0 if nobody did."""
+    return int(environment.get("RANK", environment.get("SLURM_PROCID", "0")))
+
+
+def find_workers(gpus: int | None, environment: Mapping[str, str] = os.environ) -> Workers:
+    """GPUs of this machine, or what torchrun or SLURM started us as; else the CPU."""
+    if "WORLD_SIZE" in environment and "RANK" in environment:
+        count = int(environment["WORLD_SIZE"])
+        return Workers(count, {"distributed-world-size": count}, launched_rank(environment))
+    present = _gpu_count()
+    if int(environment.get("SLURM_NTASKS", "1")) > 1:
+        return _slurm_workers(environment, present)
+    count = present if gpus is None else gpus
+    if count > present:
+        raise UsageError(f"GPUS={count}, but this machine has {present}")
+    return Workers(count, {"distributed-world-size": count}) if count else Workers(1, {"cpu": True})
+
+
+def _slurm_workers(environment: Mapping[str, str], gpus_here: int) -> Workers:
+    tasks, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", "1"))
+    # fairseq starts one process per GPU itself where SLURM starts one task per node.
+    count = tasks if tasks > nodes else nodes * max(1, gpus_here)
+    port = 10_000 + int(environment.get("SLURM_JOB_ID", "0")) % 50_000
+    flags = {"distributed-world-size": count, "distributed-port": port}
+    return Workers(count, flags, launched_rank(environment))
+
+
+def _gpu_count() -> int:
+    import torch  # only here: a second `make demo` must not wait for torch
+
+    return torch.cuda.device_count()
+
+
+def train_settings(config: Config, system: str, seed: int) -> Flags:
+    """What decides the outcome of a training run, as fairseq flags without devices and paths."""
+    batch = config.batch
+    size = {"max-tokens": batch.tokens} if batch.tokens else {"batch-size": batch.sentences}
+    return {
+        **{key: value for key, value in config.train.items() if value is not None},
+        **system_flags(config, system),
+        **size,
+        "accumulate": batch.accumulate,
+        "seed": seed,
+    }
+
+
+def train_command(settings: Flags, bin_dir: Path, save_dir: Path, workers: Workers) -> list[str]:
+    flags = dict(settings)
+    accumulate = flags.pop("accumulate")
+    if accumulate % workers.count:
+        choices = [str(n) for n in range(1, accumulate + 1) if accumulate % n == 0]
+        raise UsageError(
+            f"{workers.count} workers cannot share an update of {accumulate} batches: "
+            f"use {', '.join(choices)} (GPUS=)"
+        )
+    device = {**workers.flags, "update-freq": accumulate // workers.count}
+    common = {"save-dir": readable(save_dir), **COMMON}
+    return _command("fairseq-train", bin_dir, {**flags, **device, **common})
+
+
+def generate_command(
+    config: Config, split: str, bin_dir: Path, checkpoints: list[Path], workers: Workers
+) -> list[str]:
+    flags = {key: value for key, value in config.generate.items() if value is not None}
+    path = ":".join(readable(checkpoint) for checkpoint in checkpoints)
+    device = {"cpu": True} if "cpu" in workers.flags else {}
+    flags = {"path": path, "gen-subset": split, **flags, **device}
+    raw_text = interactive_flags(bin_dir, DataSpec.from_mapping(config.data))
+    return _command("fairseq-generate", bin_dir, flags) + raw_text
+
+
+def _command(program: str, bin_dir: Path, flags: Flags) -> list[str]:
+    ours = {"user-dir": "sparse_fairseq", "task": "sparse_translation"}
+    words = [program, readable(bin_dir)]
+    for name, value in {**ours, **flags}.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not False:
+            words.append(f"--{name}={_text(value)}")
+    return words
+
+
+def _text(value: object) -> str:
+    """Numbers as people write them: 3e-05, 0.1, 1 (not 1.0 for an α of 1)."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def readable(path: Path) -> str:
+    """Relative to the project, where commands are run, if it is inside."""
+    path = path.absolute()
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)

@@ -1,0 +1,133 @@
+"""Reads experiments/configs/*.yaml: the only place where hyper-parameters live.
+
+A config says what a dataset is, which systems its paper compares, and with which fairseq flags.
+What the keys mean is in `Config`; which command lines follow from them, in `experiments.commands`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from data_prep.spec import nearest
+from sparse_fairseq.errors import UsageError
+
+CONFIGS = Path(__file__).parent / "configs"
+
+Flags = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """One update. ``accumulate`` batches make it, however many workers share them."""
+
+    tokens: int | None = None  # --max-tokens
+    sentences: int | None = None  # --batch-size
+    accumulate: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    dataset: str
+    about: str  # one line for people
+    data: Flags  # the keys of data_prep.spec.DataSpec
+    systems: tuple[str, ...]  # what `make <dataset>` trains
+    batch: Batch
+    train: Flags  # flags of fairseq-train
+    generate: Flags  # flags of fairseq-generate
+    paper: str | None = None  # SE or S2S
+    seeds: tuple[int, ...] = (1,)
+    softmax: Flags = dataclasses.field(default_factory=lambda: {"criterion": "cross_entropy"})
+    # None: the architecture's own attention. same: the α of the output. Or a number.
+    attention_alpha: str | float | None = None
+    metric: str = "bleu"  # or inflection
+
+    def replaced(self, section: str, **flags: Any) -> "Config":
+        """The same config with other flags in one section."""
+        return dataclasses.replace(self, **{section: {**getattr(self, section), **flags}})
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that does not exist."""
+    return f"no {what} '{name}'{nearest(name, list(known))}"
+
+
+def load_config(dataset: str, folder: Path = CONFIGS) -> Config:
+    """The config of a dataset; `demo_fr_en` is configs/demo.yaml with other languages."""
+    values = _read(folder, dataset)
+    if values is None and (match := re.fullmatch(r"(demo)_([\w-]+)_([\w-]+)", dataset)):
+        values = _read(folder, match[1])
+        if values is not None:
+            values["data"] = {**values["data"], "source": match[2], "target": match[3]}
+    if values is None:
+        names = [path.stem for path in folder.glob("*.yaml")]
+        raise UsageError(unknown("dataset", dataset, names))
+    return _check(dataset, values)
+
+
+def _read(folder: Path, name: str) -> Flags | None:
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        return None
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: has no keys")
+    base_name = values.pop("extends", None)
+    if base_name is None:
+        return values
+    base = _read(folder, base_name)
+    if base is None:
+        raise UsageError(f"{path}: extends {base_name}, which is not there")
+    return _merged(base, values)
+
+
+def _merged(base: Flags, values: Flags) -> Flags:
+    """``values`` over ``base``; a flag set to null is taken out."""
+    merged = dict(base)
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            section = {**base[key], **value}
+            merged[key] = {name: x for name, x in section.items() if x is not None}
+        else:
+            merged[key] = value
+    return merged
+
+
+def _check(dataset: str, values: Flags) -> Config:
+    config = _build(Config, {"dataset": dataset, **values}, dataset)
+    batch = _build(Batch, config.batch, f"{dataset}: batch")
+    if (batch.tokens is None) == (batch.sentences is None):
+        raise UsageError(f"{dataset}: batch needs either tokens or sentences")
+    if not config.systems:
+        raise UsageError(f"{dataset}: systems is empty")
+    if config.metric not in ("bleu", "inflection"):
+        raise UsageError(f"{dataset}: {unknown('metric', config.metric, ('bleu', 'inflection'))}")
+    return dataclasses.replace(
+        config,
+        batch=batch,
+        systems=tuple(str(name) for name in config.systems),
+        seeds=tuple(int(seed) for seed in config.seeds),
+    )
+
+
+def _build(kind: type, values: Flags, where: str):
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in values:
+        if key not in fields:
+            raise UsageError(f"{where}: {unknown('key', key, fields)}")
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in values
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise UsageError(f"{where}: the key {missing[0]} is missing")
+    return kind(**values)

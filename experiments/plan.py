@@ -1,0 +1,153 @@
+"""What one call asks for: a config, its runs and stages, and where everything lies."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from data_prep.spec import DataSpec
+from sparse_fairseq.errors import UsageError
+
+from .commands import Workers, generate_command, readable, train_command, train_settings
+from .config import Config, load_config, unknown
+from .runs import Run
+from .systems import system_flags
+
+STAGES = ("data", "train", "generate", "score")
+SPLITS = ("valid", "test")
+
+
+@dataclasses.dataclass
+class Plan:
+    config: Config
+    runs: list[Run]
+    stages: tuple[str, ...]
+    options: argparse.Namespace
+
+    @property
+    def data(self) -> Path:
+        return self.options.data_root / self.config.dataset
+
+    @property
+    def spec(self) -> DataSpec:
+        return DataSpec.from_mapping(self.config.data)
+
+    @property
+    def data_command(self) -> list[str]:
+        return self.spec.command(self.data, self.options.raw, None)
+
+    def is_prepared(self) -> bool:
+        """Whether the data are there, made as the config says now."""
+        try:
+            made = self._data_facts()
+        except (OSError, ValueError):
+            return False
+        return made.get("spec") == self.spec.to_mapping()
+
+    def data_checksums(self) -> dict[str, str]:
+        return self._data_facts()["checksums"]
+
+    def sentences(self) -> int:
+        """How many sentences a run decodes."""
+        return sum(self._data_facts()["sizes"][split] for split in SPLITS)
+
+    def _data_facts(self) -> dict:
+        return json.loads((self.data / "data.json").read_text(encoding="utf-8"))
+
+    def members(self, run: Run) -> list[Run]:
+        """The runs whose checkpoints this one decodes with: itself, or those of an ensemble."""
+        if run.seed is not None:
+            return [run]
+        seeds = _seeds(self.config, self.options.seeds)
+        return [Run(run.path.parent / f"seed{seed}") for seed in seeds]
+
+    def commands(self, run: Run, workers: Workers) -> list[list[str]]:
+        """Every command of a run after its data are there, in order."""
+        commands = []
+        if "train" in self.stages and run.seed is not None:
+            settings = train_settings(self.config, run.system, run.seed)
+            commands.append(train_command(settings, self.data / "bin", run.checkpoints, workers))
+        if "generate" in self.stages:
+            commands += self.average_commands(run)
+            commands += [self.generate_command(run, split, workers) for split in SPLITS]
+        return commands
+
+    def average_commands(self, run: Run) -> list[list[str]]:
+        """Where the config keeps a moving average, it is what decodes."""
+        if not self.config.train.get("store-ema"):
+            return []
+        program = ["python", "-m", "experiments.ema"]
+        return [
+            [*program, readable(member.checkpoint), readable(self._decoded(member))]
+            for member in self.members(run)
+        ]
+
+    def generate_command(self, run: Run, split: str, workers: Workers) -> list[str]:
+        checkpoints = [self._decoded(member) for member in self.members(run)]
+        return generate_command(self.config, split, self.data / "bin", checkpoints, workers)
+
+    def _decoded(self, run: Run) -> Path:
+        averaged = self.config.train.get("store-ema")
+        return run.checkpoint.with_name("checkpoint_ema.pt") if averaged else run.checkpoint
+
+
+def make_plan(options: argparse.Namespace) -> Plan:
+    config = _with_options(load_config(_dataset(options), options.configs), options)
+    if options.system == "data":  # make <dataset>/data
+        return Plan(config, [], ("data",), options)
+    if options.system == "report":  # make <dataset>/report
+        options.report = True
+        return Plan(config, [], (), options)
+    if options.stage != "all" and options.stage not in STAGES:
+        raise UsageError(unknown("stage", options.stage, STAGES))
+    systems = config.systems if options.system == "all" else (options.system,)
+    for system in systems:
+        system_flags(config, system)  # refuses unknown names
+    root = options.runs_root / config.dataset
+    runs = [Run(root / system / name) for name in _names(config, options) for system in systems]
+    # A stage by itself does what it needs first, except for training a model.
+    stages = {
+        "all": STAGES,
+        "data": STAGES[:1],
+        "train": STAGES[:2],
+        "generate": STAGES[2:3],
+        "score": STAGES[3:],
+    }
+    return Plan(config, runs, stages[options.stage], options)
+
+
+def _dataset(options: argparse.Namespace) -> str:
+    """The name typed, with the languages of --pair."""
+    if options.pair is None:
+        return options.dataset
+    source, _, target = options.pair.rpartition("-")
+    if not source or not target:
+        raise UsageError(f"PAIR={options.pair}: two languages are needed, as in de-en")
+    return f"{options.dataset}_{source}_{target}"
+
+
+def _with_options(config: Config, options: argparse.Namespace) -> Config:
+    if options.epochs is not None:
+        if options.epochs < 1:
+            raise UsageError(f"EPOCHS={options.epochs}: at least 1 is needed")
+        config = config.replaced("train", **{"max-epoch": options.epochs})
+    if options.languages:
+        config = config.replaced("data", languages=options.languages.split())
+    return config
+
+
+def _names(config: Config, options: argparse.Namespace) -> list[str]:
+    if options.seed == "ensemble":
+        return ["ensemble"]
+    wanted = options.seeds if options.seed == "all" else options.seed
+    return [f"seed{seed}" for seed in _seeds(config, wanted)]
+
+
+def _seeds(config: Config, wanted: str | None) -> tuple[int, ...]:
+    if not wanted:
+        return config.seeds
+    numbers = [word.removeprefix("seed") for word in wanted.split()]
+    for number in numbers:
+        if not number.isdigit():
+            raise UsageError(f"seed {number!r}: a number is needed, as in seed1 (or ensemble)")
+    return tuple(int(number) for number in numbers)

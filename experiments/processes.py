@@ -1,0 +1,137 @@
+"""Runs a command with its output in a file, tells how far it is, and leaves no orphan behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from .commands import ROOT, readable
+
+POLL_SECONDS = 0.25
+
+
+class StageFailed(Exception):
+    """A command of a stage ended with an error; the message is one line."""
+
+
+class Processes:
+    """The commands that run now; several threads may start one each."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen] = set()
+        self._mutex = threading.Lock()
+        self._stopping = False
+
+    def run(
+        self,
+        command: list[str],
+        log: Path,
+        lock: IO | None,
+        threads: int,
+        on_line: Callable[[str], None] = lambda line: None,
+        mode: str = "a",
+    ) -> None:
+        """Runs ``command`` to its end; its output goes to ``log`` and line by line to ``on_line``.
+
+        The command gets the file of the lock: should we be killed, it still holds the lock, and
+        nobody else writes where it writes.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open(mode) as output, log.open(errors="replace", newline="\n") as reader:
+            reader.seek(0, os.SEEK_END)
+            with self._mutex:
+                if self._stopping:
+                    raise KeyboardInterrupt
+                process = subprocess.Popen(
+                    executable(command),
+                    cwd=ROOT,
+                    env=environment(threads),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(lock.fileno(),) if lock else (),
+                )
+                self._running.add(process)
+            try:
+                last = self._follow(process, reader, on_line)
+            finally:
+                with self._mutex:
+                    self._running.discard(process)
+        if self._stopping:
+            raise KeyboardInterrupt
+        if process.returncode:
+            what = f"{command[0]} failed (exit {process.returncode})"
+            raise StageFailed(f"{what}, see {readable(log)}: {last}")
+
+    def run_visibly(self, command: list[str], allow_failure: bool = False) -> None:
+        """Runs ``command`` with our own terminal, where it shows its own progress."""
+        with self._mutex:
+            process = subprocess.Popen(executable(command), cwd=ROOT)
+            self._running.add(process)
+        try:
+            process.wait()
+        finally:
+            with self._mutex:
+                self._running.discard(process)
+        if process.returncode and not allow_failure:
+            raise SystemExit(process.returncode)  # it has said why
+
+    @staticmethod
+    def _follow(process: subprocess.Popen, reader: IO, on_line: Callable[[str], None]) -> str:
+        last, rest = "", ""
+        while True:
+            ended = process.poll() is not None
+            rest += reader.read()
+            *lines, rest = rest.split("\n")
+            for line in lines:
+                last = line.strip() or last
+                on_line(line)
+            if ended:
+                return rest.strip() or last
+            time.sleep(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """Ends all commands; none starts any more."""
+        with self._mutex:
+            self._stopping = True
+            running = list(self._running)
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + 5
+        for process in running:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def executable(command: list[str]) -> list[str]:
+    """The same command with the programs of this Python's environment."""
+    folder = Path(sys.executable).parent
+    program = sys.executable if command[0] == "python" else str(folder / command[0])
+    return [program, *command[1:]]
+
+
+def environment(threads: int) -> dict[str, str]:
+    """OMP_NUM_THREADS as the user set it, or so that jobs side by side share the cores."""
+    return {"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends us as Ctrl-C does: with the commands that we started."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,192 @@
+"""Collects what is there: runs, scores, analyses, published numbers; and why something is not.
+
+Nothing is measured or laid out here. A file that cannot be read costs only what it holds.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..analysis.papers import Number, published
+from ..commands import readable
+from ..config import Config, load_config
+from ..runs import Run, find_runs
+from ..systems import system_flags
+from .parts import in_order
+
+# Whose published numbers stand beside a dataset that no paper has, if it has them.
+STAND_IN = "iwslt14_de_en"
+SWEEP = re.compile(r"relu15_tau.*|entmax\d+\.\d+|out.*_att.*")
+
+
+@dataclass
+class Material:
+    """Everything that a report on one dataset can show."""
+
+    dataset: str
+    root: Path
+    config: Config | None
+    runs: list[Run]
+    broken: dict[str, str]  # name of a run or file -> what is wrong with it
+    documents: dict[tuple[str, str | None], dict] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.dataset
+
+    @cached_property
+    def systems(self) -> list[str]:
+        """Those of the config, and others that were run, but not as a part of a sweep."""
+        planned = self.config.systems if self.config else ()
+        others = [name for name in self.all_systems if not SWEEP.fullmatch(name)]
+        return in_order([*planned, *others]) or self.all_systems
+
+    @cached_property
+    def all_systems(self) -> list[str]:
+        planned = self.config.systems if self.config else ()
+        return in_order([*planned, *(run.system for run in self.runs)])
+
+    @property
+    def baseline(self) -> str | None:
+        """The system with softmax in output and attention that others are compared with."""
+        return next((name for name in ("softmax", "out1_att1") if name in self.systems), None)
+
+    def runs_of(self, system: str) -> list[Run]:
+        return [run for run in self.runs if run.system == system and run.seed is not None]
+
+    def scores(self, run: Run) -> dict[str, Any]:
+        try:
+            return run.scores or {}
+        except ValueError as error:
+            self.broken.setdefault(f"{run.name}/scores.json", str(error))
+            return {}
+
+    def mean(self, system: str, *keys: str) -> tuple[float, float | None, int] | None:
+        """Mean, deviation and number over seeds of an entry of scores.json."""
+        values = []
+        for run in self.runs_of(system):
+            value: Any = self.scores(run)
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, int | float):
+                values.append(value)
+        return mean_and_deviation(values)
+
+    def result(self, analysis: str, run: Run | None = None) -> dict | None:
+        document = self.documents.get((analysis, run.name if run else None), {})
+        result = document.get("result")
+        return result if isinstance(result, dict) else None
+
+    def results(self, analysis: str) -> Iterator[tuple[Run, dict]]:
+        """The results of an analysis that looks at one run at a time, systems in order."""
+        for system in self.systems:
+            for run in self.runs_of(system):
+                if (result := self.result(analysis, run)) is not None:
+                    yield run, result
+
+    def first_results(self, analysis: str) -> dict[str, dict]:
+        """One result for each system: of its first seed that has one."""
+        found: dict[str, dict] = {}
+        for run, result in self.results(analysis):
+            found.setdefault(run.system, result)
+        return found
+
+    def why(self, analysis: str, system: str | None = None) -> str:
+        """Why there is no result: not run, not analysed, failed, or cannot be measured."""
+        runs = self.runs_of(system) if system else []
+        if system and not runs and not self._can_run(system):
+            return "of the paper only"
+        if system and not runs:
+            return f"not run: make {self.dataset}/{system}"
+        if not self.runs:
+            return f"not run: make {self.dataset}"
+        for name in [run.name for run in runs] or [None]:
+            document = self.documents.get((analysis, name), {})
+            if "missing" in document:
+                return str(document["missing"])
+            if "error" in document:
+                return f"failed: {document['error']}"
+        return f"not analysed: {self.command(analysis)}"
+
+    def _can_run(self, system: str) -> bool:
+        try:
+            return self.config is None or bool(system_flags(self.config, system))
+        except SystemExit:
+            return False
+
+    def command(self, analysis: str) -> str:
+        return f"python -m experiments.analysis.{analysis} {readable(self.folder)}"
+
+    def sources(self, analysis: str) -> list[str]:
+        """Which files a section shows, and what made them."""
+        lines = []
+        for (name, run), document in self.documents.items():
+            if name == analysis:
+                place = f"{run}/analysis" if run else f"{self.dataset}/analysis"
+                made = document.get("made") or {}
+                parts = [f"{place}/{name}.json", str(made.get("date", ""))]
+                settings = made.get("settings") or {}
+                parts += [f"{key}={value}" for key, value in settings.items()]
+                lines.append(" ".join(part for part in parts if part))
+        return lines
+
+    def published(self, metric: str) -> list[Number]:
+        """What is printed for this dataset; if nothing, for another one of the same paper."""
+        found = [number for number in published(metric=metric) if number.dataset is not None]
+        own = self.config.paper if self.config else None
+        if own:
+            found = [number for number in found if number.place.startswith(f"{own} ")]
+        names = list(dict.fromkeys(number.dataset for number in found))
+        for name in (self.dataset, STAND_IN, *names):
+            if name in names:
+                return [number for number in found if number.dataset == name]
+        return []
+
+    def paper(self, metric: str, system: str | None = None) -> Number | None:
+        return next((n for n in self.published(metric) if n.system == system), None)
+
+    def comparable(self, number: Number) -> bool:
+        return number.value is not None and number.dataset in (None, self.dataset)
+
+
+def mean_and_deviation(values: list[float]) -> tuple[float, float | None, int] | None:
+    if not values:
+        return None
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return mean, None, 1
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, variance**0.5, len(values)
+
+
+def gather(root: Path, dataset: str) -> Material:
+    try:
+        config = load_config(dataset)
+    except SystemExit:  # runs of a config that is no longer there can still be shown
+        config = None
+    found = find_runs(root, dataset)
+    broken = {run.name: run.problem for run in found if run.problem}
+    material = Material(dataset, root, config, [r for r in found if not r.problem], broken)
+    folders: list[tuple[str | None, Path]] = [(None, material.folder / "analysis")]
+    folders += [(run.name, run.analysis_dir) for run in material.runs]
+    for name, folder in folders:
+        for path in sorted(folder.glob("*.json")):
+            _take(material, name, path)
+    return material
+
+
+def _take(material: Material, run: str | None, path: Path) -> None:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise ValueError("not an analysis")
+    except (OSError, ValueError) as error:
+        material.broken[readable(path)] = str(error)
+        return
+    material.documents[path.stem, run] = document
+    if "error" in document:
+        material.broken[readable(path)] = str(document["error"])

@@ -1,0 +1,177 @@
+"""What a report is made of: sections with tables, figures and boxes. Nothing is measured here."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+NAMES = {
+    "reference": "reference",
+    "softmax": "softmax",
+    "sparsemax": "sparsemax",
+    "entmax15": "1.5-entmax",
+    "relu15": "1.5-ReLU",
+    "entmax15_sort": "1.5-entmax (full sort)",
+    "entmax15_k100": "1.5-entmax (k = 100)",
+    "entmax_bisect": "α-entmax by bisection",
+}
+FORMS = (
+    (re.compile(r"entmax([\d.]+)"), "{}-entmax"),
+    (re.compile(r"relu15_tau([\d.]+)"), "1.5-ReLU (τ = {})"),
+    (re.compile(r"out([\d.]+)_att([\d.]+)"), "α {} (attention {})"),
+)
+# A table's order where nothing else decides; what is not in it follows by name.
+ORDER = ("reference", "softmax", "sparsemax", "entmax15", "relu15")
+
+
+def system_label(system: str) -> str:
+    """A system as the papers write it."""
+    if system in NAMES:
+        return NAMES[system]
+    for pattern, form in FORMS:
+        if match := pattern.fullmatch(system):
+            return form.format(*match.groups())
+    return system
+
+
+def is_dense(system: str) -> bool:
+    """Whether the output is softmax: nothing is left out."""
+    return system == "softmax" or system.startswith("out1_")
+
+
+def in_order(systems: Iterable[str]) -> list[str]:
+    def key(name: str) -> tuple:
+        numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", name)]
+        return (ORDER.index(name), []) if name in ORDER else (len(ORDER), name[:3], numbers, name)
+
+    return sorted(set(systems), key=lambda name: (key(name)[0], str(key(name)[1]), *key(name)[2:]))
+
+
+def number_text(value: float, digits: int = 1) -> str:
+    """A number as people write it: 12,346 and −0.3, never -0.0."""
+    if abs(value) >= 100:
+        digits = 0 if abs(value) >= 1000 else min(digits, 1)
+    text = f"{value:,.{digits}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.removeprefix("-")
+    return text.replace("-", "−")
+
+
+def spread_text(mean: float, deviation: float | None, digits: int = 1) -> str:
+    text = number_text(mean, digits)
+    return text if deviation is None else f"{text} ± {number_text(deviation, max(digits, 1))}"
+
+
+def duration_text(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+@dataclass
+class Cell:
+    """``value`` sorts and goes into the CSV, ``text`` is shown; ``why`` says why it is missing."""
+
+    text: str
+    value: float | str | None = None
+    note: str | None = None
+    why: str | None = None
+    strong: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        return isinstance(self.value, int | float)
+
+
+def number(value: float | None, digits: int = 1, why: str = "not run", **options) -> Cell:
+    if value is None:
+        return missing(why)
+    return Cell(number_text(value, digits), value, **options)
+
+
+def missing(why: str) -> Cell:
+    return Cell("–", None, why=why)
+
+
+def text(value: str, **options) -> Cell:
+    return Cell(value, value, **options)
+
+
+def difference(here: float | None, paper: float | None, digits: int, why: str) -> Cell:
+    if here is None or paper is None:
+        return missing(why)
+    gap = here - paper
+    shown = number_text(gap, digits)
+    return Cell(f"+{shown}" if gap > 0 and float(shown.replace(",", "")) else shown, gap)
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Sequence]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+class Download:
+    """Something with CSV behind a link."""
+
+    name: str
+    csv: str
+
+    @property
+    def csv_link(self) -> str:
+        # The mark at the start tells spreadsheets that this is UTF-8.
+        return "data:text/csv;charset=utf-8," + quote("\ufeff" + self.csv)
+
+
+@dataclass
+class Table(Download):
+    name: str  # of the CSV file, unique on the page
+    caption: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    notes: list[str] = field(default_factory=list)
+    under: dict[str, str] = field(default_factory=dict)  # small print below a column's name
+
+    @property
+    def csv(self) -> str:
+        rows = ([c.value if c.value is not None else c.why or "" for c in r] for r in self.rows)
+        return to_csv(self.columns, rows)
+
+    def numeric(self, column: int) -> bool:
+        cells = [row[column] for row in self.rows if row[column].value is not None]
+        return bool(cells) and all(cell.numeric for cell in cells)
+
+
+@dataclass
+class Figure(Download):
+    name: str
+    caption: str
+    panels: list[Markup]  # SVG, or HTML of ours
+    csv: str
+    wide: bool = False
+
+
+@dataclass
+class Section:
+    """One question of a paper: what is known about it here, and what would make the rest."""
+
+    id: str
+    title: str
+    places: list[str]
+    blocks: list[Table | Figure] = field(default_factory=list)
+    reading: list[str] = field(default_factory=list)  # sentences that say what is to be seen
+    missing: list[str] = field(default_factory=list)
+    command: str | None = None  # what makes or remakes it
+    sources: list[str] = field(default_factory=list)  # the JSON files it shows
+
+    @property
+    def empty(self) -> bool:
+        return not self.blocks

@@ -1,0 +1,348 @@
+"""How good the translations are: BLEU, empty translations, examples, human judgement."""
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+
+from ..figures import INK, Looks, draw
+from ..gather import Material
+from ..parts import (
+    ORDER,
+    Cell,
+    Figure,
+    Section,
+    Table,
+    in_order,
+    missing,
+    number,
+    number_text,
+    system_label,
+    text,
+    to_csv,
+)
+from .common import (
+    Measured,
+    comparison,
+    finish,
+    make_section,
+    mean_of,
+    nothing,
+    of_seeds,
+    system_cell,
+    triple,
+)
+
+
+def bleu(material: Material) -> Section:
+    section = make_section(
+        material, "bleu", "Translation quality", ["SE Table 1", "S2S Table 2", "S2S Table 1"]
+    )
+    if material.config and material.config.metric == "inflection":
+        section.title = "Accuracy of inflection"
+        _inflection(material, section)
+    else:
+        _translation(material, section)
+    if not section.blocks:
+        section.missing = nothing(material, "bleu")
+    return section
+
+
+def test_scores(material: Material, score: str) -> dict[str, Measured]:
+    """Of the analysis if it was made; else as they were when the runs finished."""
+    result = (material.result("bleu") or {}).get("test") or {}
+    found = {
+        system: (own[score]["mean"], own[score]["std"], own[score]["n"])
+        for system, own in (result.get("systems") or {}).items()
+        if own.get(score)
+    }
+    for system in material.systems:
+        found.setdefault(system, material.mean(system, "test", score))
+    return {system: value for system, value in found.items() if value}
+
+
+def _translation(material: Material, section: Section) -> None:
+    scores = test_scores(material, "bleu")
+    if not scores:
+        return
+    chrf = test_scores(material, "chrf")
+    more = {"chrF": lambda system: number(*mean_of(chrf, system, 1), why="")}
+    caption = "Detokenised test BLEU, higher is better"
+    table = comparison(material, "bleu", caption, "bleu", scores, _why(material, "bleu"), 1, more)
+    table.notes += _signatures(material)
+    section.reading = [
+        "Test BLEU of the checkpoint that was best in validation. The best value here is bold."
+    ]
+    section.blocks = [table, _bleu_figure(material, scores)]
+    tokenized = test_scores(material, "tokenized_bleu")
+    if tokenized and any(map(material.comparable, material.published("tokenized_bleu"))):
+        caption = "Tokenised test BLEU (subwords joined), higher is better"
+        section.blocks.append(
+            comparison(
+                material,
+                "tokenized_bleu",
+                caption,
+                "tokenized_bleu",
+                tokenized,
+                _why(material, "bleu"),
+                2,
+            )
+        )
+    section.blocks += _significance(material)
+    if (material.result("bleu") or {}).get("test") is None:
+        section.missing.append(f"Significance of differences: {material.why('bleu')}")
+
+
+def _why(material: Material, analysis: str):
+    return lambda system: material.why(analysis, system)
+
+
+def _signatures(material: Material) -> list[str]:
+    for run in material.runs:
+        test = material.scores(run).get("test") or {}
+        found = [test[key] for key in ("bleu_signature", "chrf_signature") if key in test]
+        if found:
+            return [f"sacreBLEU: {'; '.join(found)}"]
+    return []
+
+
+def _bleu_figure(material: Material, scores: dict[str, Measured]) -> Figure:
+    systems = in_order(set(scores) & set(material.systems))
+    looks = Looks(systems)
+    papers = {s: material.paper("bleu", s) for s in systems}
+    papers = {s: n.value for s, n in papers.items() if n and material.comparable(n)}
+    seeds = {s: _of_each_seed(material, s) for s in systems}
+
+    def plot(axes: Axes) -> None:
+        for place, system in enumerate(reversed(systems)):
+            mean, deviation, _ = scores[system]
+            axes.errorbar(
+                [mean],
+                [place],
+                xerr=[deviation or 0],
+                markersize=9,
+                capsize=3,
+                **looks.point(system),
+            )
+            values = seeds[system]
+            axes.plot(values, [place - 0.2] * len(values), "|", color=looks.colour(system))
+            if system in papers:
+                axes.plot(
+                    [papers[system]],
+                    [place],
+                    "D",
+                    markersize=8,
+                    markerfacecolor="none",
+                    markeredgecolor=INK,
+                    label="paper" if system == next(iter(papers)) else None,
+                )
+        axes.set_yticks(range(len(systems)), [system_label(s) for s in reversed(systems)])
+        axes.set_ylim(-0.6, len(systems) - 0.4)
+        axes.margins(x=0.15)
+        axes.set_xlabel("test BLEU")
+        axes.grid(axis="y", visible=False)
+
+    rows = [[s, "here", seed, value] for s in systems for seed, value in enumerate(seeds[s], 1)] + [
+        [s, "paper", "", value] for s, value in papers.items()
+    ]
+    svg = draw("bleu", "Test BLEU of each system", plot, (4.4, 1.0 + 0.42 * len(systems)))
+    caption = "Test BLEU: mean here with the deviation over seeds; ticks below are single seeds."
+    caption += " Hollow diamonds are the paper’s." if papers else ""
+    return Figure("bleu_figure", caption, [svg], to_csv(["system", "who", "seed", "bleu"], rows))
+
+
+def _of_each_seed(material: Material, system: str) -> list[float]:
+    found = [
+        (material.scores(run).get("test") or {}).get("bleu") for run in material.runs_of(system)
+    ]
+    return [value for value in found if isinstance(value, int | float)]
+
+
+def _significance(material: Material) -> Iterator[Table]:
+    pairs = ((material.result("bleu") or {}).get("test") or {}).get("pairs") or []
+    found = {}
+    for pair in pairs:
+        # The baseline is the one that the papers name first.
+        names = in_order([pair["baseline"], pair["system"]])
+        sign = 1 if names[0] == pair["baseline"] else -1
+        found[(*names, pair["metric"])] = (sign * pair["difference"], pair["p_value"])
+    rows = []
+    for baseline, system, metric in sorted(found, key=_place):
+        if metric == "bleu":
+            bleu, chrf = found[baseline, system, "bleu"], found.get((baseline, system, "chrf"))
+            cells = [_signed(bleu[0]), _p_value(bleu[1])]
+            cells += [_signed(chrf and chrf[0]), _p_value(chrf and chrf[1])]
+            names = [Cell(system_label(name), name) for name in (system, baseline)]
+            rows.append([*names, *cells])
+    if rows:
+        columns = ["System", "Baseline", "Δ BLEU", "p (BLEU)", "Δ chrF", "p (chrF)"]
+        note = f"sacreBLEU’s paired bootstrap with {pairs[0]['samples']:,} samples, one seed."
+        yield Table("significance", "Which differences are significant?", columns, rows, [note])
+
+
+def _place(pair: tuple[str, str, str]) -> tuple:
+    known = [ORDER.index(name) if name in ORDER else len(ORDER) for name in pair[:2]]
+    return (*known, *pair)
+
+
+def _signed(value: float | None) -> Cell:
+    if value is None:
+        return missing("not measured")
+    shown = number_text(value, 1)
+    return Cell(f"+{shown}" if value > 0 and shown != "0.0" else shown, value)
+
+
+def _p_value(value: float | None) -> Cell:
+    cell = number(value, 3, "not measured")
+    cell.strong = value is not None and value < 0.05
+    return cell
+
+
+def _inflection(material: Material, section: Section) -> None:
+    scores = test_scores(material, "word_accuracy")
+    if not scores:
+        return
+    ensembles = {
+        run.system: ((material.scores(run).get("test") or {}).get("word_accuracy"), None, 1)
+        for run in material.runs
+        if run.seed is None
+    }
+    ensembles = {system: value for system, value in ensembles.items() if value[0] is not None}
+    section.reading = ["Words that are exactly right, averaged over languages, on the test set."]
+    for name, caption, metric, found, why in (
+        ("word_accuracy", "Word accuracy in %, mean over seeds", "word_accuracy", scores, None),
+        (
+            "word_accuracy_ensemble",
+            "Word accuracy in %, ensemble of the seeds",
+            "word_accuracy_ensemble",
+            ensembles,
+            lambda system: _why_no_ensemble(material, system),
+        ),
+    ):
+        reason = why or _why(material, "bleu")
+        section.blocks.append(comparison(material, name, caption, metric, found, reason, 2))
+
+
+def _why_no_ensemble(material: Material, system: str) -> str:
+    if system in material.all_systems:
+        return f"not run: make {material.dataset}/{system}/ensemble"
+    return material.why("bleu", system)
+
+
+def empty_string(material: Material) -> Section:
+    section = make_section(material, "empty_string", "Empty translations", ["SE Table 2"])
+    raw = of_seeds(material, "empty_string", lambda r: r["raw"]["percent"])
+    if not raw:
+        section.missing = nothing(material, "empty_string")
+        return section
+    why = _why(material, "empty_string")
+    more = {}
+    for title, key in (
+        ("Divided by Σp", "renormalized"),
+        ("Divided by length", "raw_length_normalized"),
+    ):
+        found = of_seeds(material, "empty_string", lambda r, key=key: r[key]["percent"])
+        more[title] = lambda system, found=found: number(*mean_of(found, system, 2), why(system))
+    section.reading = [
+        "“Cat got your tongue”: how many sentences of the validation set score higher with the "
+        "empty translation than with what beam search found. The first three columns compare sums "
+        "of log-scores, as the paper does; dividing by Σp at each step takes away what α-ReLU "
+        "gains from scores that sum to more than one."
+    ]
+    caption = "Sentences that prefer the empty translation, %"
+    section.blocks = [
+        comparison(material, "empty_string", caption, "empty_string", raw, why, 2, more)
+    ]
+    return section
+
+
+def examples(material: Material) -> Section:
+    section = make_section(material, "examples", "Translations side by side", ["SE Table 7"])
+    result = material.result("examples")
+    if not result:
+        section.missing = [material.why("examples")]
+        return section
+    section.reading = [
+        f"Sentences of the {result['split']} set where the systems are furthest apart by chrF. "
+        "What differs from the reference is marked."
+    ]
+    sentences = [(i, result["sentences"][str(i)]) for i in result["widest"]]
+    boxes = Markup("").join(_example(i, s, result["systems"]) for i, s in sentences)
+    panel = Markup('<div class="examples">{}</div>').format(boxes)
+    rows = [
+        [i, name, s["source"], s["reference"], out["text"], out["chrf"]]
+        for i, s in result["sentences"].items()
+        for name, out in s["outputs"].items()
+    ]
+    header = ["sentence", "system", "source", "reference", "translation", "chrf"]
+    caption = f"{result['signature']}; the CSV has more sentences."
+    section.blocks = [Figure("examples", caption, [panel], to_csv(header, rows), wide=True)]
+    return section
+
+
+def _example(number_: int, sentence: dict, systems: list[str]) -> Markup:
+    rows = [("source", escape(sentence["source"])), ("reference", escape(sentence["reference"]))]
+    for system in in_order(systems):
+        output = sentence["outputs"].get(system)
+        if output:
+            label = f"{system_label(system)} ({number_text(output['chrf'], 0)})"
+            rows.append((label, _marked(output["text"], sentence["reference"])))
+    items = Markup("").join(Markup("<dt>{}</dt><dd dir=auto>{}</dd>").format(*row) for row in rows)
+    return Markup('<div class="example"><dl><dt>sentence</dt><dd>{}</dd>{}</dl></div>').format(
+        number_ + 1, items
+    )
+
+
+def _marked(output: str, reference: str) -> Markup:
+    """The words that the reference does not have in this place, marked."""
+    if not output.strip():
+        return Markup('<span class="gap">(empty)</span>')
+    words = re.findall(r"\S+", output)
+    matcher = difflib.SequenceMatcher(None, re.findall(r"\S+", reference), words, autojunk=False)
+    parts = []
+    for kind, _, _, start, end in matcher.get_opcodes():
+        chunk = escape(" ".join(words[start:end]))
+        if chunk:
+            parts.append(chunk if kind == "equal" else Markup("<mark>{}</mark>").format(chunk))
+    return Markup(" ").join(parts)
+
+
+def human_eval(material: Material) -> Section:
+    section = make_section(material, "human_eval", "Human judgement", ["SE Table 4", "SE §4.7"])
+    section.command = (
+        f"python -m experiments.analysis.human_eval draw runs/{material.dataset}/SYSTEM/seed1 …"
+    )
+    result = material.result("human_eval")
+    if not result:
+        section.missing = [f"needs people, and was not done here: {section.command}"]
+        return section
+    rows = []
+    for system in in_order([*result["systems"], "reference"]):
+        own = result["systems"].get(system)
+        here = (own["mean"], own["std"], 1) if own else None
+        paper = material.paper("human_score", system)
+        rows.append(
+            [
+                system_cell(system),
+                *triple(material, paper, here, 2, "no marks"),
+                number(own and own["refined"]["mean"], 2, "no marks"),
+                number(own and own["n"], 0, "no marks"),
+            ]
+        )
+    kappa = (result["kappa"], None, 1) if result["kappa"] is not None else None
+    cells = triple(material, material.paper("kappa"), kappa, 2, "cannot be computed: see below")
+    rows.append(
+        [text("Cohen’s κ"), *cells, missing("not a mark"), number(result["kappa_pairs"], 0)]
+    )
+    columns = ["Candidate", "Paper", "Here", "Difference", "With + and −", "Marks"]
+    section.reading = [
+        "How much of the meaning arrives, from 1 (nothing) to 4 (everything): mean ± standard "
+        "deviation over all marks of two annotators, and their agreement."
+    ]
+    table = Table("human_eval", "Marks of the annotators", columns, rows)
+    papers = [*material.published("human_score"), *material.published("kappa")]
+    section.blocks = [finish(material, table, papers)]
+    section.missing = list(result["problems"])
+    return section

@@ -1,0 +1,183 @@
+"""Runs experiments: what is left out means every system, every seed, every stage of the config.
+
+Runs stand side by side where there is no GPU. What is there already is not done again; what was
+interrupted goes on.
+"""
+
+import argparse
+import functools
+import json
+import os
+import shlex
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+if not __package__:  # python experiments/run.py
+    sys.path[0] = str(Path(__file__).parents[1])
+    __package__ = "experiments"
+
+from data_prep.files import lock
+from sparse_fairseq.errors import UsageError
+
+from .commands import ROOT, Workers, find_workers, launched_rank, readable
+from .config import CONFIGS
+from .flags import check_train_command
+from .plan import STAGES, Plan, make_plan
+from .processes import Processes, StageFailed, termination_as_interrupt
+from .progress import RunsProgress
+from .results import table, write_results
+from .runs import MANIFEST, Run, find_runs
+from .stages import RunStages, is_finished, join_training
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m experiments.run", description=__doc__)
+    parser.add_argument("dataset", help="a name of experiments/configs, or demo_<src>_<tgt>")
+    parser.add_argument("system", nargs="?", default="all", help="or just `data` or `report`")
+    parser.add_argument("seed", nargs="?", default="all", help="1 or seed1; or ensemble")
+    parser.add_argument("stage", nargs="?", default="all", help=", ".join(STAGES))
+    parser.add_argument("--pair", help="languages of the demo, as in fr-en")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands")
+    parser.add_argument("--report", action="store_true", help="analyse all runs at the end")
+    parser.add_argument("--raw", type=Path, help="where downloaded files lie already")
+    parser.add_argument("--seeds", help='instead of the config\'s, as in "1 2 3"')
+    parser.add_argument("--epochs", type=int, help="instead of the config's max-epoch")
+    parser.add_argument("--languages", help="restrict the data to these languages")
+    parser.add_argument("--gpus", type=int, help="how many to use; default: all there are")
+    parser.add_argument("--jobs", type=int, help="runs side by side; default: cores, 1 on GPUs")
+    parser.add_argument("--configs", type=Path, default=CONFIGS, help="a folder of your own")
+    parser.add_argument("--data-root", type=Path, default=ROOT / "data")
+    parser.add_argument("--runs-root", type=Path, default=ROOT / "runs")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    plan = make_plan(parse(arguments))
+    if plan.options.dry_run:
+        show(plan)
+        return
+    processes = Processes()
+    try:
+        with termination_as_interrupt():
+            if plan.stages:
+                prepare_data(plan, processes)
+                perform(plan, processes)
+            if plan.options.report and launched_rank() == 0:
+                report(plan, processes)
+    except KeyboardInterrupt:
+        processes.stop()
+        print("\ninterrupted: the same command goes on from here", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def show(plan: Plan) -> None:
+    """Prints every command line, as a user could paste it into a shell at the project's root."""
+    commands = [plan.data_command] if "data" in plan.stages else []
+    workers = find_workers(plan.options.gpus)
+    for run in plan.runs:
+        commands += plan.commands(run, workers)
+    check_flags(plan, commands)
+    for command in commands:
+        print(shlex.join(command))
+
+
+def check_flags(plan: Plan, commands: list[list[str]]) -> None:
+    """Refuses a config with flags that fairseq does not have, before hours are spent."""
+    for command in commands:
+        if command[0] == "fairseq-train":
+            check_train_command(command, plan.config.dataset)
+
+
+def prepare_data(plan: Plan, processes: Processes) -> None:
+    if plan.is_prepared():
+        return
+    if "data" not in plan.stages:
+        raise UsageError(f"no data in {readable(plan.data)}: make {plan.config.dataset}/data")
+    processes.run_visibly(plan.data_command)
+
+
+def perform(plan: Plan, processes: Processes) -> None:
+    left = [run for run in plan.runs if not is_finished(plan, run)]
+    if left:
+        _perform(plan, left, processes)
+    if plan.runs and "score" in plan.stages and not plan.options.report and launched_rank() == 0:
+        print(write_results(plan.options.runs_root, plan.config.dataset))
+
+
+def report(plan: Plan, processes: Processes) -> None:
+    """Analyses all runs of the dataset and writes the page, unless it is newer than they are."""
+    dataset, root = plan.config.dataset, plan.options.runs_root
+    page, runs = root / dataset / "report.html", find_runs(root, dataset)
+    if not runs:
+        raise UsageError(f"no runs in {readable(root / dataset)}: make {dataset}")
+    sources = [root / dataset, *(run.path for run in runs)]
+    shown = [path for x in sources for path in (x / MANIFEST, *x.glob("analysis/**/*.json"))]
+    newest = max((path.stat().st_mtime for path in shown if path.is_file()), default=0.0)
+    if not page.is_file() or page.stat().st_mtime < newest:
+        folder = readable(root / dataset)
+        processes.run_visibly(["python", "-m", "experiments.analysis", folder], allow_failure=True)
+        write_results(root, dataset)
+        command = ["python", "-m", "experiments.report", dataset, "--runs-root", readable(root)]
+        processes.run_visibly(command)
+    print(table(json.loads((root / dataset / "results.json").read_text(encoding="utf-8"))))
+    print(f"\nreport: {readable(page)}")
+
+
+def _perform(plan: Plan, runs: list[Run], processes: Processes) -> None:
+    workers = find_workers(plan.options.gpus)
+    cores = len(os.sched_getaffinity(0))
+    jobs = plan.options.jobs or (cores if "cpu" in workers.flags else 1)
+    jobs = max(1, min(jobs, len(runs)))
+    check_flags(plan, [command for run in runs for command in plan.commands(run, workers)])
+    with RunsProgress(plan.config, len(runs), plan.stages, plan.sentences()) as progress:
+        one = functools.partial(
+            _perform_one, plan, workers, max(1, cores // jobs), processes, progress
+        )
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [pool.submit(one, run) for run in runs]
+            try:
+                while wait(futures, timeout=0.5).not_done:
+                    pass  # short waits, so that Ctrl-C is noticed
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                processes.stop()
+                raise
+    _raise_failures(futures)
+
+
+def _perform_one(
+    plan: Plan,
+    workers: Workers,
+    threads: int,
+    processes: Processes,
+    progress: RunsProgress,
+    run: Run,
+) -> None:
+    """All stages of a run. A failed run does not keep the others from going on."""
+    if workers.rank > 0:  # the first of the workers that torchrun or SLURM started does the rest
+        if "train" in plan.stages:
+            join_training(plan, run, workers, threads, processes)
+        return
+    with lock(run.path / ".lock", run.name) as held:
+        stages = RunStages(plan, run, workers, threads, processes, held)
+        for stage in plan.stages:
+            if stage != "data":
+                stages.perform(stage, functools.partial(progress.line, run.name, stage))
+                progress.finish(run.name, stage)
+
+
+def _raise_failures(futures: list[Future]) -> None:
+    failures = [error for future in futures if (error := future.exception())]
+    for failure in failures:
+        if not isinstance(failure, (StageFailed, UsageError)):
+            raise failure
+    messages = [str(failure).removeprefix("sparse_fairseq: error: ") for failure in failures]
+    for message in messages[:-1]:
+        print(f"sparse_fairseq: error: {message}", file=sys.stderr)
+    if messages:
+        raise UsageError(messages[-1])
+
+
+if __name__ == "__main__":
+    main()

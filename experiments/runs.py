@@ -1,0 +1,99 @@
+"""Where a run keeps its files, and how to read them. Nothing is made here."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+
+
+class Run:
+    """One trained system: runs/<dataset>/<system>/seed<N> (or /ensemble)."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.dataset, self.system, self.member = path.parts[-3:]
+        self.checkpoints = path / "checkpoints"
+        self.checkpoint = self.checkpoints / "checkpoint_best.pt"
+        self.train_log = path / "train.log"
+        self.analysis_dir = path / "analysis"
+
+    @property
+    def seed(self) -> int | None:
+        """None for an ensemble."""
+        number = self.member.removeprefix("seed")
+        return int(number) if number.isdigit() else None
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.system}/{self.member}"
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        return json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.manifest["config"]
+
+    @property
+    def source_lang(self) -> str:
+        return self.config["data"]["source"]
+
+    @property
+    def target_lang(self) -> str:
+        return self.config["data"]["target"]
+
+    @property
+    def bin(self) -> Path:
+        return Path(self.manifest["data"]["bin"])
+
+    @property
+    def text(self) -> Path:
+        return Path(self.manifest["data"]["text"])
+
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        path = self.path / "scores.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def generated(self, split: str) -> Path:
+        """What fairseq-generate printed."""
+        return self.path / f"generate-{split}.txt"
+
+    def hypotheses(self, split: str) -> list[str]:
+        return read_lines(self.path / f"hypotheses-{split}.txt")
+
+    def references(self, split: str) -> list[str]:
+        return read_lines(self.text / f"{split}.{self.target_lang}")
+
+    @property
+    def problem(self) -> str | None:
+        """Why this run cannot be read, in one line."""
+        try:
+            stages = self.manifest["stages"]
+            for key in ("config", "data", "commands"):
+                _ = self.manifest[key]
+            if "train" in stages and not self.checkpoint.is_file():
+                return f"{self.checkpoint} is missing"
+        except FileNotFoundError:
+            return f"{self.path / MANIFEST} is missing"
+        except (ValueError, KeyError, TypeError) as error:
+            return f"{self.path / MANIFEST} is broken: {type(error).__name__} {error}"
+        return None
+
+
+def find_runs(runs_root: Path, dataset: str) -> list[Run]:
+    """All runs of a dataset, also broken ones."""
+    found = (runs_root / dataset).glob("*/*/")
+    return [Run(path) for path in sorted(found) if _is_run(path)]
+
+
+def _is_run(path: Path) -> bool:
+    return path.name == "ensemble" or path.name.removeprefix("seed").isdigit()
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines end at \\n only; other separators of Unicode are part of a sentence."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -1,0 +1,144 @@
+"""Pure functions from what fairseq printed to scores: generated sentences, logs, BLEU and chrF."""
+
+import dataclasses
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+EXACTNESS = re.compile(
+    r"raw=(\w+)\tnormalized=(\w+)\texhaustive=(\w+)\thypotheses=(\d+)\tstatus=(\w+)"
+)
+SPEED = re.compile(r"Translated [\d,]+ sentences .* \(([\d.]+) sentences/s")
+TAU = re.compile(r"tau = (\S+) \(")
+
+
+@dataclasses.dataclass
+class Generated:
+    """The best hypothesis of one sentence, as fairseq-generate printed it."""
+
+    id: int
+    source: str = ""
+    target: str = ""
+    hypothesis: str | None = None  # tokenised
+    detokenised: str | None = None
+    score: float = math.nan
+    exact_raw: bool | None = None
+    exact_normalized: bool | None = None
+    exhaustive: bool | None = None
+    hypotheses: int | None = None
+    status: str | None = None
+
+
+def read_generated(path: Path) -> list[Generated]:
+    """All sentences in corpus order; a missing or doubled one is an error."""
+    sentences: dict[int, Generated] = {}
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            if match := re.match(r"([STHDE])-(\d+)\t(.*)", line, re.DOTALL):
+                sentence = sentences.setdefault(int(match[2]), Generated(int(match[2])))
+                _take(sentence, match[1], match[3].removesuffix("\n"))
+    found = sorted(sentences)
+    if found != list(range(len(found))) or any(s.hypothesis is None for s in sentences.values()):
+        raise ValueError(f"{path}: not every sentence from 0 to {max(found, default=0)} is there")
+    return [sentences[number] for number in found]
+
+
+def _take(sentence: Generated, kind: str, text: str) -> None:
+    if kind == "S":
+        sentence.source = text
+    elif kind == "T":
+        sentence.target = text
+    elif kind == "E" and (match := EXACTNESS.match(text)):
+        raw, normalized, exhaustive, hypotheses, sentence.status = match.groups()
+        sentence.exact_raw, sentence.exact_normalized = raw == "yes", normalized == "yes"
+        sentence.exhaustive, sentence.hypotheses = exhaustive == "yes", int(hypotheses)
+    elif kind == "H" and sentence.hypothesis is None:  # the first of --nbest is the best
+        score, _, sentence.hypothesis = text.partition("\t")
+        sentence.score = float(score)
+    elif kind == "D" and sentence.detokenised is None:
+        sentence.detokenised = text.partition("\t")[2]
+
+
+def sentences_per_second(path: Path) -> float | None:
+    match = SPEED.search(path.read_text(encoding="utf-8"))
+    return float(match[1]) if match else None
+
+
+def exactness(sentences: Sequence[Generated]) -> dict[str, float]:
+    """Shares in % of the sentences that have a line about it (S2S §4.1)."""
+    known = [s for s in sentences if s.exact_raw is not None]
+    if not known:
+        return {}
+
+    def share(count: int) -> float:
+        return 100 * count / len(known)
+
+    return {
+        "exact_raw": share(sum(bool(s.exact_raw) for s in known)),
+        "exact_normalized": share(sum(bool(s.exact_normalized) for s in known)),
+        "single_hypothesis": share(sum(bool(s.exhaustive) and s.hypotheses == 1 for s in known)),
+    }
+
+
+def corpus_scores(
+    hypotheses: Sequence[str], references: Sequence[str], target_lang: str
+) -> dict[str, Any]:
+    """Detokenised sacreBLEU and chrF, each with the signature that says how it was made."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    # sacreBLEU has tokenisers of its own for languages without spaces.
+    tokenize = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}.get(target_lang[:2], "13a")
+    scores: dict[str, Any] = {}
+    for name, metric in (("bleu", BLEU(tokenize=tokenize)), ("chrf", CHRF())):
+        scores[name] = metric.corpus_score(list(hypotheses), [list(references)]).score
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    return scores
+
+
+def log_records(path: Path, logger: str) -> Iterator[dict[str, float]]:
+    """What fairseq logged as JSON under one logger's name: train, train_inner, valid, test."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            parts = line.rstrip("\n").split(" | ", 3)
+            # A line that a kill cut short has no end.
+            if len(parts) == 4 and parts[2] == logger and parts[3][:1] + parts[3][-1:] == "{}":
+                yield {key: _number(value) for key, value in json.loads(parts[3]).items()}
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def training_summary(path: Path, metric: str, maximize: bool) -> dict[str, Any]:
+    """Speed and time of a training run, and the validation scores of its best checkpoint."""
+    # A resumed run logs the epoch in which it was interrupted twice: the last one counts.
+    epochs = {record["epoch"]: record for record in log_records(path, "train")}
+    valid = {record["valid_num_updates"]: record for record in log_records(path, "valid")}
+    summary: dict[str, Any] = {}
+    if epochs:
+        summary["train_words_per_second"] = statistics.median(
+            record["train_wps"] for record in epochs.values()
+        )
+        summary["train_seconds"] = max(record["train_wall"] for record in epochs.values())
+        summary["epochs"] = max(epochs)
+    scored = [r for r in valid.values() if f"valid_{metric}" in r]
+    if scored:
+        best = (max if maximize else min)(scored, key=lambda r: r[f"valid_{metric}"])
+        summary["updates"] = best["valid_num_updates"]
+        for key in ("loss", "accuracy", "support", "total_score", "zero_targets", "bleu"):
+            if f"valid_{key}" in best:
+                summary[f"valid_{key}"] = best[f"valid_{key}"]
+    return summary
+
+
+def find_tau(path: Path) -> float | None:
+    """τ as resolved at the start of an α-ReLU run."""
+    match = TAU.search(path.read_text(encoding="utf-8", errors="replace"))
+    return float(match[1]) if match else None

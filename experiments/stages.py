@@ -1,0 +1,151 @@
+"""The stages of one run: train, generate, score. Each leaves whole files or none.
+
+A stage is done again only if what it was made from has changed; training goes on from its last
+checkpoint.
+"""
+
+import shutil
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from data_prep.files import atomic_output, write_json
+from sparse_fairseq.errors import UsageError
+
+from .analysis.energy import Meter
+from .commands import Workers, readable, train_command
+from .config import Config
+from .ledger import Ledger
+from .plan import SPLITS, Plan
+from .processes import Processes
+from .runs import Run
+from .scoring import (
+    corpus_scores,
+    exactness,
+    find_tau,
+    read_generated,
+    sentences_per_second,
+    training_summary,
+)
+
+
+def is_finished(plan: Plan, run: Run) -> bool:
+    ledger = Ledger(plan, run)
+    return all(ledger.is_finished(stage) for stage in plan.stages if stage != "data")
+
+
+class RunStages:
+    """Does the stages of one run; whoever uses it holds the run's lock."""
+
+    def __init__(
+        self, plan: Plan, run: Run, workers: Workers, threads: int, processes: Processes, lock: IO
+    ):
+        self.plan, self.run, self.workers = plan, run, workers
+        self.threads, self.processes, self.lock = threads, processes, lock
+        self.ledger = Ledger(plan, run)
+
+    def perform(self, stage: str, on_line: Callable[[str], None]) -> None:
+        """Does a stage unless it is finished; its commands' output goes to ``on_line``, too."""
+        if not self.ledger.is_finished(stage):
+            getattr(self, f"_{stage}")(on_line)
+
+    def _train(self, on_line: Callable[[str], None]) -> None:
+        repair_last_checkpoint(self.run.checkpoints)
+        settings, bin_dir = self.ledger.settings, self.plan.data / "bin"
+        command = train_command(settings, bin_dir, self.run.checkpoints, self.workers)
+        self.ledger.begin("train", [command])
+        with Meter(self.run.path):
+            self.processes.run(command, self.run.train_log, self.lock, self.threads, on_line)
+        summary = training_summary(self.run.train_log, *best_metric(self.plan.config))
+        self.ledger.manifest["tau"] = find_tau(self.run.train_log)
+        self.ledger.finish("train", seconds=summary.get("train_seconds"))
+
+    def _generate(self, on_line: Callable[[str], None]) -> None:
+        for member in self.plan.members(self.run):
+            if not member.checkpoint.is_file():
+                raise UsageError(f"{member.name} has not been trained: make {member.name}/train")
+        averages = self.plan.average_commands(self.run)
+        commands = [self.plan.generate_command(self.run, split, self.workers) for split in SPLITS]
+        self.ledger.begin("generate", averages + commands)
+        start = time.monotonic()
+        for command in averages:
+            log = self.run.path / "average.log"
+            self.processes.run(command, log, self.lock, self.threads, mode="w")
+        for split, command in zip(SPLITS, commands, strict=True):
+            log = self.run.path / f".generate-{split}.txt.tmp"
+            self.processes.run(command, log, self.lock, self.threads, on_line, mode="w")
+            self._write_hypotheses(split, log)
+            log.replace(self.run.generated(split))
+        self.ledger.finish("generate", seconds=round(time.monotonic() - start, 1))
+
+    def _write_hypotheses(self, split: str, generated: Path) -> None:
+        with atomic_output(self.run.path / f"hypotheses-{split}.txt") as file:
+            for sentence in read_generated(generated):
+                text = sentence.hypothesis if sentence.detokenised is None else sentence.detokenised
+                file.write(f"{text}\n")
+
+    def _score(self, on_line: Callable[[str], None]) -> None:
+        if "generate" not in self.ledger.stages:
+            raise UsageError(f"{self.run.name} has not been decoded: make {self.run.name}/generate")
+        scores: dict[str, Any] = {}
+        if self.run.seed is not None:
+            scores |= training_summary(self.run.train_log, *best_metric(self.plan.config))
+        for split in SPLITS:
+            scores[split] = self._split_scores(split)
+        write_json(self.run.path / "scores.json", scores)
+        self.ledger.finish("score")
+
+    def _split_scores(self, split: str) -> dict[str, Any]:
+        hypotheses, references = self.run.hypotheses(split), self.run.references(split)
+        if len(hypotheses) != len(references):
+            raise UsageError(
+                f"{self.run.name}: {len(hypotheses)} translations of {split}, "
+                f"but {len(references)} references in {readable(self.run.text)}"
+            )
+        if self.plan.config.metric == "inflection":
+            from .inflection import inflection_scores, read_languages
+
+            languages = read_languages(self.run, split)
+            scores = inflection_scores(hypotheses, references, languages)
+        else:
+            scores = corpus_scores(hypotheses, references, self.run.target_lang)
+        generated = self.run.generated(split)
+        return {
+            **scores,
+            **exactness(read_generated(generated)),
+            "sentences_per_second": sentences_per_second(generated),
+        }
+
+
+def join_training(
+    plan: Plan, run: Run, workers: Workers, threads: int, processes: Processes
+) -> None:
+    """Trains as one of the workers that do not keep the books."""
+    ledger = Ledger(plan, run)
+    if not ledger.is_finished("train"):
+        command = train_command(ledger.settings, plan.data / "bin", run.checkpoints, workers)
+        processes.run(command, run.path / f"train.rank{workers.rank}.log", None, threads)
+
+
+def best_metric(config: Config) -> tuple[str, bool]:
+    """The metric by which fairseq selects checkpoint_best.pt, and whether more is better."""
+    metric = config.train.get("best-checkpoint-metric", "loss")
+    return metric, bool(config.train.get("maximize-best-checkpoint-metric", False))
+
+
+def repair_last_checkpoint(folder: Path) -> None:
+    """Puts a whole checkpoint in the place of one that a kill cut short.
+
+    fairseq writes a best checkpoint under a temporary name, but then copies it to
+    checkpoint_last.pt in place. So if the last one is broken, it should be what the best one is.
+    """
+    last, best = folder / "checkpoint_last.pt", folder / "checkpoint_best.pt"
+    if not last.is_file() or zipfile.is_zipfile(last):
+        return
+    if not best.is_file():
+        last.unlink()
+        return
+    with atomic_output(last, "wb") as output, best.open("rb") as source:
+        shutil.copyfileobj(source, output)

@@ -1,0 +1,95 @@
+"""Multi-head attention whose weights are α-entmax, with a constant α or one learned for each head.
+
+Projections, masks and the cache of incremental decoding are fairseq's; the mapping from scores to
+weights is `functional.entmax`.
+"""
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from .. import functional as sf
+
+LEARNED = "learned"
+Alpha = float | str  # a number of at least 1, or LEARNED
+
+
+class SparseMultiheadAttention(MultiheadAttention):
+    """fairseq's attention with α-entmax in place of softmax.
+
+    With α = 1 it is fairseq's own, and so is its state; rows in which every key is masked get
+    weights of 0 for every α. A learned α is 1 + sigmoid(a) with a ~ N(0, 1) at first, for each
+    head (Correia, Niculae & Martins 2019, "Adaptively Sparse Transformers").
+    """
+
+    def __init__(self, *args, alpha: Alpha = 1.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.constant_alpha = None if alpha == LEARNED else float(alpha)
+        if self.constant_alpha is None:
+            self.alpha_logits = nn.Parameter(torch.randn(self.num_heads))
+
+    @property
+    def alpha(self) -> float | Tensor:
+        """The constant, or α of each head, float64: half precision must not round it to 1 or 2."""
+        if self.constant_alpha is not None:
+            return self.constant_alpha
+        return 1.0 + self.alpha_logits.double().sigmoid()
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As in fairseq: [time, batch, channels], and the weights averaged over heads or not."""
+        need_weights = need_weights or need_head_weights
+        in_torch = incremental_state is None and not static_kv and not need_weights
+        if in_torch and self.constant_alpha == 1.0 and not before_softmax:
+            return super().forward(
+                query, key, value, key_padding_mask, need_weights=False, attn_mask=attn_mask
+            )
+        # Without a cache static_kv means nothing but fairseq's own code instead of torch's.
+        scores, v = super().forward(
+            query,
+            key,
+            value,
+            key_padding_mask,
+            incremental_state,
+            static_kv=static_kv or incremental_state is None,
+            attn_mask=attn_mask,
+            before_softmax=True,
+        )
+        if before_softmax:
+            return scores, v
+        weights = self._weights(scores)  # [batch * heads, queries, keys]
+        attended = self._attend(self.dropout_module(weights.type_as(scores)), v)
+        length, batch = query.shape[:2]
+        attended = attended.transpose(0, 1).reshape(length, batch, self.embed_dim)
+        if not need_weights:
+            return self.out_proj(attended), None
+        by_head = weights.unflatten(0, (batch, self.num_heads)).transpose(0, 1)
+        return self.out_proj(attended), by_head if need_head_weights else by_head.mean(0)
+
+    def _weights(self, scores: Tensor) -> Tensor:
+        """In float32 at least, whatever the scores are."""
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        alpha = self.alpha
+        if isinstance(alpha, float):
+            return sf.entmax(scores, alpha)
+        by_head = scores.unflatten(0, (-1, self.num_heads))
+        return sf.entmax(by_head, alpha.view(-1, 1, 1)).flatten(0, 1)
+
+    def _attend(self, weights: Tensor, v: Tensor) -> Tensor:
+        """The weighted values. All hypotheses of a beam may share the keys of their sentence."""
+        if len(weights) == len(v):
+            return torch.bmm(weights, v)
+        v = v.unflatten(0, (-1, 1, self.num_heads))
+        beams = weights.unflatten(0, (len(v), -1, self.num_heads))
+        return torch.matmul(beams, v).flatten(0, 2)

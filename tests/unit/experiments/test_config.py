@@ -1,0 +1,160 @@
+"""Configs: what they may say, what the systems of the papers are, and the commands that follow."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments.commands import Workers, find_workers, train_command, train_settings
+from experiments.config import CONFIGS, Batch, load_config
+from experiments.systems import system_flags
+from sparse_fairseq.errors import UsageError
+
+CPU = Workers(1, {"cpu": True})
+ALL = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+MINIMAL = """
+about: a test
+data: {recipe: multi30k, source: de, target: en}
+systems: [softmax]
+batch: {tokens: 100}
+train: {arch: transformer, lr: 0.1, max-epoch: 2}
+generate: {beam: 5}
+"""
+
+
+def write_config(folder: Path, text: str) -> Path:
+    (folder / "mine.yaml").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_config_is_valid_and_its_systems_have_flags(name):
+    config = load_config(name)
+    for system in config.systems:
+        command = train_command(train_settings(config, system, 1), Path("bin"), Path("out"), CPU)
+        assert any(word.startswith("--criterion=") for word in command)
+
+
+def test_datasets_of_the_issue_are_all_there():
+    wanted = "iwslt14_de_en wmt14_en_de wmt13_en_ru iwslt17_de_en iwslt17_en_de kftt_ja_en"
+    wanted += " kftt_en_ja wmt16_ro_en wmt16_en_ro sigmorphon2018_high sigmorphon2018_medium"
+    assert set(wanted.split()) | {"multi30k_de_en", "demo"} <= set(ALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("systems:", "sytems:"), "no key 'sytems'; did you mean 'systems'?"),
+        (("tokens: 100", "token: 100"), "no key 'token'; did you mean 'tokens'?"),
+        (("tokens: 100", "tokens: 100, sentences: 3"), "either tokens or sentences"),
+        (("about: a test", ""), "the key about is missing"),
+        (("[softmax]", "[]"), "systems is empty"),
+        (("beam: 5}", "beam: 5"), "mine.yaml"),
+    ],
+)
+def test_mistakes_in_a_config_are_named(tmp_path, change, message):
+    folder = write_config(tmp_path, MINIMAL.replace(*change))
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")) as raised:
+        load_config("mine", folder)
+    assert "\n" not in str(raised.value)
+
+
+def test_unknown_dataset_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'iwslt14_de_en'"):
+        load_config("iwslt14_de_e")
+
+
+def test_extends_overrides_flag_by_flag_and_null_takes_one_out(tmp_path):
+    write_config(tmp_path, MINIMAL)
+    (tmp_path / "other.yaml").write_text("extends: mine\ntrain: {lr: null, dropout: 0.3}\n")
+    config = load_config("other", tmp_path)
+    assert config.train == {"arch": "transformer", "max-epoch": 2, "dropout": 0.3}
+    assert config.batch == Batch(tokens=100)
+
+
+def test_demo_takes_any_language_pair():
+    data = load_config("demo_pt-BR_en").data
+    assert (data["source"], data["target"]) == ("pt-BR", "en")
+
+
+@pytest.mark.parametrize(
+    ("system", "flags"),
+    [
+        ("softmax", {"criterion": "cross_entropy"}),
+        ("sparsemax", {"criterion": "sparsemax_loss"}),
+        ("entmax15", {"criterion": "entmax_loss", "alpha": 1.5}),
+        ("entmax1.33", {"criterion": "entmax_loss", "alpha": 1.33}),
+        ("entmax15_k100", {"criterion": "entmax_loss", "alpha": 1.5, "solver": "topk"}),
+        ("relu15", {"criterion": "alpha_relu_loss", "alpha": 1.5, "tau": "batch"}),
+        ("relu15_tau0.3", {"criterion": "alpha_relu_loss", "alpha": 1.5, "tau": 0.3}),
+    ],
+)
+def test_systems_of_a_transformer(system, flags):
+    assert system_flags(load_config("iwslt14_de_en"), system) == flags
+
+
+@pytest.mark.parametrize(
+    ("system", "criterion", "attention"),
+    [
+        ("softmax", "label_smoothed_cross_entropy", 1.0),
+        ("entmax15", "entmax_loss", 1.5),
+        ("sparsemax", "sparsemax_loss", 2.0),
+        ("out1_att1.5", "label_smoothed_cross_entropy", 1.5),
+        ("out2_att1", "sparsemax_loss", 1.0),
+    ],
+)
+def test_s2s_uses_the_same_alpha_for_attention_unless_the_name_says_another(
+    system, criterion, attention
+):
+    flags = system_flags(load_config("iwslt17_de_en"), system)
+    assert (flags["criterion"], flags["attention-alpha"]) == (criterion, attention)
+
+
+def test_wrong_systems_are_refused():
+    config = load_config("iwslt14_de_en")
+    with pytest.raises(UsageError, match="did you mean 'sparsemax'"):
+        system_flags(config, "sparsmax")
+    with pytest.raises(UsageError, match="at least 1"):
+        system_flags(config, "entmax0.5")
+    with pytest.raises(UsageError, match="has no α of the attention"):
+        system_flags(config, "out1.5_att2")
+
+
+@pytest.mark.parametrize(("dataset", "warmup"), [("iwslt14_de_en", 4000), ("wmt14_en_de", 8000)])
+def test_the_peak_of_noam_is_the_learning_rate(dataset, warmup):
+    train = load_config(dataset).train
+    # SE Appendix A: noam with factor 2.0 and d = 512 peaks after the warm-up.
+    assert train["lr"] == pytest.approx(2 * 512**-0.5 * warmup**-0.5, rel=1e-4)
+    assert train["warmup-updates"] == warmup
+
+
+@pytest.mark.parametrize(("gpus", "accumulate"), [(1, 8), (2, 4), (8, 1)])
+def test_the_batch_stays_the_same_however_many_workers_share_it(gpus, accumulate):
+    settings = train_settings(load_config("iwslt14_de_en"), "relu15", 1)
+    workers = Workers(gpus, {"distributed-world-size": gpus})
+    command = train_command(settings, Path("bin"), Path("out"), workers)
+    assert f"--update-freq={accumulate}" in command
+    assert f"--distributed-world-size={gpus}" in command
+    assert "--max-tokens=4096" in command
+
+
+def test_workers_that_cannot_share_a_batch_are_refused():
+    settings = train_settings(load_config("iwslt14_de_en"), "relu15", 1)
+    with pytest.raises(UsageError, match="3 workers cannot share .* use 1, 2, 4, 8"):
+        train_command(settings, Path("bin"), Path("out"), Workers(3, {}))
+
+
+def test_workers_of_torchrun_and_slurm_are_found():
+    torchrun = find_workers(None, {"WORLD_SIZE": "8", "RANK": "3"})
+    assert (torchrun.count, torchrun.rank) == (8, 3)
+    slurm = find_workers(
+        None,
+        {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "77"},
+    )
+    assert (slurm.count, slurm.rank) == (4, 1)
+    assert slurm.flags == {"distributed-world-size": 4, "distributed-port": 10_077}
+
+
+def test_more_gpus_than_there_are_is_an_error():
+    with pytest.raises(UsageError, match="GPUS=99"):
+        find_workers(99, {})

@@ -1,0 +1,328 @@
+"""The whole report on a miniature tree of runs: numbers, reasons, safety, what is broken."""
+
+import csv
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import miniature
+
+from experiments.analysis.papers import published
+from experiments.report import sections
+from experiments.report.__main__ import main
+from experiments.report.gather import gather
+from experiments.report.page import render
+from experiments.report.parts import in_order, number_text, system_label
+from sparse_fairseq.errors import UsageError
+
+DATASET = "iwslt14_de_en"
+VOID = {"meta", "link", "br", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Tables as texts of cells, links, tags; fails on tags that do not match."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.open, self.rows, self.links, self.ids, self.texts = [], {}, {}, [], []
+        self.table = None
+        self.feed(html)
+        assert self.open == [], f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+        if tag == "table":
+            self.table = self.rows.setdefault(attributes["id"].removeprefix("table-"), [])
+        if tag == "tr" and self.table is not None:
+            self.table.append([])
+        if tag in ("td", "th") and self.table:
+            self.table[-1].append("")
+        if tag == "a" and "download" in attributes:
+            self.links[attributes["download"]] = attributes["href"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        if "id" in dict(attributes):
+            self.ids.append(dict(attributes)["id"])
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes something else"
+        if tag == "table":
+            self.table = None
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.table and {"td", "th"} & set(self.open):
+            self.table[-1][-1] += data
+
+    def row(self, table: str, system: str) -> dict[str, str]:
+        head, *rows = self.rows[table]
+        (found,) = [row for row in rows if re.fullmatch(rf"{system}( [\w’]+)?", row[0])]
+        titles = [re.sub(r"(Paper).*", r"\1", title) for title in head]
+        return dict(zip(titles, found, strict=True))
+
+    def csv(self, name: str) -> list[dict]:
+        text = unquote(self.links[f"{DATASET}_{name}.csv"].partition(",")[2]).removeprefix("\ufeff")
+        return list(csv.DictReader(io.StringIO(text)))
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def report(runs: Path, dataset: str = DATASET) -> str:
+    return render(gather(runs, dataset), "some day")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    systems = (*miniature.SYSTEMS, "relu15_tau5")
+    return miniature.write_runs(tmp_path_factory.mktemp("mini"), systems=systems)
+
+
+@pytest.fixture(scope="module")
+def html(runs) -> str:
+    return report(runs)
+
+
+@pytest.fixture(scope="module")
+def page(html) -> Page:
+    return Page(html)
+
+
+def test_each_bleu_stands_beside_the_published_one(page):
+    # SE Table 1: 37.3; here the mean of 36.75 and 37.05
+    assert page.row("bleu", "1.5-ReLU") == {
+        "System": "1.5-ReLU relu15",
+        "Paper": "37.3",
+        "Here": "36.9 ± 0.2",
+        "Difference": "−0.4",
+        "chrF": "56.9",
+    }
+    assert page.row("empty_string", "softmax")["Paper"] == "7.50"
+    assert page.row("empty_string", "softmax")["Difference"] == "−0.40"
+
+
+@pytest.mark.parametrize("place", ["SE Table 1", "SE Table 2", "SE Table 3", "SE Table 5"])
+def test_every_number_of_the_papers_tables_is_on_the_page(page, place):
+    cells = {cell.split(" SE ")[0] for rows in page.rows.values() for row in rows for cell in row}
+    shown = {cell.replace(",", "").partition(" ±")[0] for cell in cells}
+    numbers = published(dataset=DATASET, place=place)
+    assert numbers and place in page.text
+    for number in numbers:
+        forms = {f"{number.value:.{digits}f}" for digits in range(5)} | {f"{number.value:g}"}
+        assert forms & shown, f"{number.id} is missing"
+
+
+def test_published_numbers_of_the_second_paper(tmp_path):
+    runs = miniature.write_runs(tmp_path, "iwslt17_de_en", ("softmax", "sparsemax", "entmax15"))
+    page = Page(report(runs, "iwslt17_de_en"))
+    assert page.row("tokenized_bleu", "1.5-entmax")["Paper"] == "26.17 ± 0.13"
+    assert page.row("support_output", "1.5-entmax")["Paper"] == "16.13"  # S2S Table 3
+    assert page.row("support_attention", "sparsemax")["Paper"] == "3.75"
+    assert page.row("training_speed", "softmax")["Paper"] == "14,500"  # S2S §4.2
+    assert "cannot be read" in page.row("tokenized_bleu", "softmax")["Paper"]
+    assert "S2S Table 2" in page.text
+
+
+def test_inflection_stands_beside_table_1(tmp_path):
+    dataset = "sigmorphon2018_high"
+    runs = miniature.write_inflection(tmp_path, dataset, {"out1_att1": 93.0, "out1.5_att2": 94.5})
+    page = Page(report(runs, dataset))
+    rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
+    assert rows["out1_att1"] == ["93.15", "93.00", "−0.15"]
+    assert rows["out1.5_att2"] == ["94.05", "94.50", "+0.45"]
+    assert rows["out2_att2"][1] == "not run: make sigmorphon2018_high/out2_att2"
+    rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy_ensemble"]}
+    assert rows["out1_att1"] == ["94.20", "94.00", "−0.20"]
+    assert rows["out1.5_att2"][1] == "not run: make sigmorphon2018_high/out1.5_att2/ensemble"
+    assert rows["UZH"] == ["96.00", "of the paper only", "nothing to compare yet"]
+
+
+def test_human_evaluation_stands_beside_table_4(tmp_path):
+    page = Page(report(miniature.write_runs(tmp_path, "wmt13_en_ru"), "wmt13_en_ru"))
+    row = page.row("human_eval", "reference")
+    assert (row["Paper"], row["Here"]) == ("3.90 ± 0.30", "3.90 ± 0.70")
+    kappa = page.row("human_eval", "Cohen’s κ")
+    assert kappa["Paper"].startswith("0.56") and kappa["Difference"] == "−0.05"
+    assert "two.json: incomplete" in page.text
+
+
+def test_softmax_is_the_baseline_of_comparisons(tmp_path):
+    systems = ("relu15", "softmax")
+    page = Page(report(miniature.write_runs(tmp_path, systems=systems)))
+    assert page.rows["significance"][1][:4] == ["1.5-ReLU", "softmax", "+1.8", "0.004"]
+
+
+def test_numbers_of_other_data_are_named_and_not_subtracted(tmp_path):
+    page = Page(report(miniature.write_runs(tmp_path, "demo_de_en"), "demo_de_en"))
+    row = page.row("bleu", "softmax")
+    assert (row["Paper"], row["Difference"]) == ("35.3", "other data")
+    assert "numbers are for IWSLT14 De→En, shown for orientation" in page.text
+
+
+def test_the_first_screen_has_five_lines(page, html):
+    top = html[html.index('<ol class="summary">') : html.index("</ol>")]
+    assert top.count("<li>") == 5
+    assert "160,239 training pairs of IWSLT14 De→En" in page.text
+    assert "1.5-ReLU 36.9 ± 0.2 , 1.5-entmax 36.4 ± 0.2" in page.text
+    assert "1.5-ReLU is significantly better than softmax (p = 0.004)" in page.text
+
+
+def test_there_is_a_figure_for_every_module(page):
+    figures = {name.removeprefix("figure-") for name in page.ids if name.startswith("figure-")}
+    assert figures == {
+        *("bleu_figure", "support_figure", "exactness_figure", "total_score_figure"),
+        *("tau_figure", "dynamics", "inference_time", "alpha_sweep"),
+        *("lattice", "search_tree", "attention", "examples"),
+    }
+    assert len(page.ids) == len(set(page.ids)), "an id is there twice"
+
+
+def test_figures_are_text_in_the_pages_colours(html):
+    drawings = re.findall(r"<svg .*?</svg>", html, re.DOTALL)
+    assert len(drawings) >= 12
+    for svg in drawings:
+        assert "<text" in svg and "var(--ink)" in svg
+        assert not re.search(r"#[0-9a-f]{6}\b", svg), "a stand-in colour is left"
+
+
+def test_data_of_figures_can_be_saved(page):
+    wanted = {f"figure-{name}" for name in ("dynamics", "support_figure", "attention")}
+    assert wanted <= set(page.ids)
+    points = [row for row in page.csv("dynamics") if row["system"] == "relu15"]
+    expected = miniature.dynamics("relu15", 1)["points"] + miniature.dynamics("relu15", 2)["points"]
+    assert [float(row["bleu"]) for row in points] == [point["bleu"] for point in expected]
+    zeros = [row for row in page.csv("support_figure") if row["system"] == "softmax"]
+    assert zeros[0]["nonzeros"] == "9998" and zeros[0]["zeros"] == "0"
+    here = {row["System"]: row["Here"] for row in page.csv("bleu")}
+    assert float(here["relu15"]) == pytest.approx(36.9)
+
+
+def test_text_of_data_stays_text(html, page):
+    assert miniature.EVIL not in html
+    assert html.count("<script>") == 1, "only the page's own script"
+    assert page.text.count(miniature.EVIL) > 5
+    assert page.row("bleu", "softmax")
+
+
+def test_nothing_is_fetched(html):
+    outside = re.findall(r"""(?:src|href|action|data|poster)\s*=\s*["']?([^"'\s>]+)""", html)
+    assert {re.sub("(#|data:).*", r"\1", link) for link in outside} == {"#", "data:"}
+    assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttp|WebSocket|import\(", html)
+
+
+def test_same_runs_give_the_same_bytes(runs, html):
+    again = report(runs)
+    assert again == html
+    assert again.replace("some day", "2030") == render(gather(runs, DATASET), "2030")
+
+
+def test_the_command_writes_the_page(runs, capsys):
+    main([DATASET, "--runs-root", str(runs)])
+    path = runs / DATASET / "report.html"
+    assert capsys.readouterr().out == f"report: {path}\n"
+    Page(path.read_text(encoding="utf-8"))
+    with pytest.raises(UsageError, match="wmt14_en_de is not there: run make wmt14_en_de first"):
+        main(["wmt14_en_de", "--runs-root", str(runs)])
+
+
+def test_partial_runs_show_what_is_there_and_what_would_make_the_rest(tmp_path):
+    runs = miniature.write_runs(tmp_path, systems=("softmax",), seeds=(1,), analyses=False)
+    page = Page(report(runs))
+    assert page.row("bleu", "softmax")["Here"] == "35.0"
+    row = page.row("bleu", "1.5-ReLU")
+    assert row["Here"] == "not run: make iwslt14_de_en/relu15"
+    assert row["Difference"] == "nothing to compare yet"
+    assert "not analysed: python -m experiments.analysis.support" in page.text
+    assert "python -m experiments.analysis.human_eval draw" in page.text
+
+
+def test_no_run_at_all(tmp_path):
+    (tmp_path / DATASET).mkdir()
+    page = Page(report(tmp_path))
+    assert "Nothing yet on IWSLT14 De→En: make iwslt14_de_en" in page.text
+    assert "could not be shown" not in page.text
+
+
+def test_a_dataset_without_a_config_can_be_shown(tmp_path):
+    page = Page(report(miniature.write_runs(tmp_path, "gone_xx"), "gone_xx"))
+    assert page.row("bleu", "softmax")["Here"] == "35.1 ± 0.2"
+    assert "could not be shown" not in page.text
+
+
+def test_why_a_value_is_missing(tmp_path):
+    runs = miniature.write_runs(tmp_path, seeds=(1,))
+    folder = runs / DATASET / "relu15" / "seed1" / "analysis"
+    (folder / "empty_string.json").write_text(
+        json.dumps({"analysis": "empty_string", "missing": "not run yet: generate-valid.txt"})
+    )
+    (folder / "support.json").write_text(
+        json.dumps({"analysis": "support", "error": "KeyError: 'decoder'"})
+    )
+    page = Page(report(runs))
+    assert page.row("empty_string", "1.5-ReLU")["Here"] == "not run yet: generate-valid.txt"
+    assert page.row("support_output", "1.5-ReLU")["Here"] == "failed: KeyError: 'decoder'"
+    assert "cannot be measured here: no nvidia-smi" in page.row("energy", "softmax")["kWh"]
+    assert page.row("support_output", "softmax")["Here"] == "9,998"
+
+
+def test_broken_runs_and_files_are_listed_and_hide_nothing(tmp_path, capsys):
+    runs = miniature.write_runs(tmp_path, seeds=(1,))
+    (runs / DATASET / "sparsemax" / "seed1" / "manifest.json").write_text('{"stages": ')
+    (runs / DATASET / "entmax15" / "seed1" / "checkpoints" / "checkpoint_best.pt").unlink()
+    (runs / DATASET / "softmax" / "seed1" / "analysis" / "dynamics.json").write_text("[1, 2")
+    (runs / DATASET / "softmax" / "seed1" / "scores.json").write_text("{")
+    (runs / DATASET / "analysis" / "bleu.json").unlink()
+    main([DATASET, "--runs-root", str(runs)])
+    page = Page((runs / DATASET / "report.html").read_text(encoding="utf-8"))
+    assert f"{DATASET}/sparsemax/seed1: " in page.text and "manifest.json is broken" in page.text
+    assert (
+        f"{DATASET}/entmax15/seed1: " in page.text and "checkpoint_best.pt is missing" in page.text
+    )
+    assert "softmax/seed1/analysis/dynamics.json: " in page.text
+    assert f"{DATASET}/softmax/seed1/scores.json: " in page.text
+    assert "2 broken, see Runs" in page.text
+    assert page.row("bleu", "1.5-ReLU")["Here"] == "36.8"
+    assert page.row("empty_string", "softmax")["Here"] == "7.10"
+    assert "could not be shown" not in page.text
+    assert f"left out: {DATASET}/sparsemax/seed1" in capsys.readouterr().err
+
+
+def test_results_in_another_shape_cost_only_their_section(tmp_path, capsys):
+    runs = miniature.write_runs(tmp_path, seeds=(1,))
+    for name in ("tau", "examples"):
+        path = runs / DATASET / "analysis" / f"{name}.json"
+        path.write_text(json.dumps({"result": {"surprise": 1}}))
+    page = Page(report(runs))
+    assert "could not be shown: KeyError" in page.text
+    assert page.row("bleu", "softmax") and page.row("energy", "softmax")
+    assert "KeyError" in capsys.readouterr().err
+    assert len(sections.SECTIONS) == sum(text == "How this was made" for text in page.texts) + 4
+
+
+def test_systems_are_named_as_in_the_papers():
+    assert system_label("relu15") == "1.5-ReLU"
+    assert system_label("entmax1.33") == "1.33-entmax"
+    assert system_label("relu15_tau0.3") == "1.5-ReLU (τ = 0.3)"
+    assert system_label("out1.5_att2") == "α 1.5 (attention 2)"
+    order = ["relu15_tau10", "entmax15", "softmax", "relu15_tau2", "relu15", "sparsemax"]
+    assert in_order(order) == [
+        *("softmax", "sparsemax", "entmax15", "relu15", "relu15_tau2", "relu15_tau10")
+    ]
+
+
+def test_numbers_are_written_as_people_write_them():
+    written = [number_text(x, 2) for x in (12345.678, 123.456, 1.005, -0.001, -3.14159)]
+    assert written == ["12,346", "123.5", "1.00", "0.00", "−3.14"]

@@ -1,0 +1,188 @@
+"""--arch sparse_transformer*: presets, stock checkpoints, decoding, flags and logs."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from tiny_fairseq import SIZES, make_batch, make_task
+
+from sparse_fairseq.errors import UsageError
+from sparse_fairseq.models.sparse_transformer import parse_alpha
+from sparse_fairseq.modules import LEARNED, SparseMultiheadAttention
+
+PRESETS = ["", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big", "_wmt_en_de_big_t2t"]
+PRESETS += ["_vaswani_wmt_en_de_big", "_vaswani_wmt_en_fr_big"]
+MIXED = {"encoder": LEARNED, "decoder": "1.5", "cross": "2"}
+ALL_LEARNED = dict.fromkeys(MIXED, LEARNED)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task()
+
+
+def build(task, arch="sparse_transformer", alphas=None, **options):
+    sizes = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in SIZES.items()}
+    sizes |= {"encoder_layers": 2, "decoder_layers": 2, "attention_dropout": 0.1, "dropout": 0.1}
+    flags = {f"{which}_attention_alpha": alpha for which, alpha in (alphas or {}).items()}
+    torch.manual_seed(0)
+    return task.build_model(Namespace(arch=arch, **{**sizes, **flags, **options}))
+
+
+def logits(model, batch, seed=3):
+    torch.manual_seed(seed)
+    return model(**batch["net_input"])[0]
+
+
+def attentions(model):
+    found = model.named_modules()
+    return {name: m for name, m in found if isinstance(m, SparseMultiheadAttention)}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_those_of_fairseq(preset):
+    ours, stock = Namespace(), Namespace()
+    ARCH_CONFIG_REGISTRY[f"sparse_transformer{preset}"](ours)
+    ARCH_CONFIG_REGISTRY[f"transformer{preset}"](stock)
+    assert vars(ours) == vars(stock)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_alpha_1_is_the_stock_transformer(task, training):
+    """Same seed, same weights, same dropout: same logits and gradients. And it loads its state."""
+    ours, stock = build(task), build(task, "transformer")
+    assert ours.state_dict().keys() == stock.state_dict().keys()
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.mul_(1.5)
+    ours.load_state_dict(stock.state_dict(), strict=True)
+    batch, outputs = make_batch(task), []
+    for model in (ours, stock):
+        out = logits(model.train(training), batch)
+        out.square().mean().backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        outputs.append((out, gradients))
+    torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
+
+
+def test_each_flag_reaches_its_attention_in_every_layer(task):
+    model = build(task, alphas=MIXED)
+    expected = {}
+    for layer in range(2):
+        expected[f"encoder.layers.{layer}.self_attn"] = None
+        expected[f"decoder.layers.{layer}.self_attn"] = 1.5
+        expected[f"decoder.layers.{layer}.encoder_attn"] = 2.0
+    assert {name: m.constant_alpha for name, m in attentions(model).items()} == expected
+    extra = model.state_dict().keys() - build(task).state_dict().keys()
+    assert extra == {f"encoder.layers.{i}.self_attn.alpha_logits" for i in range(2)}
+
+
+@pytest.mark.parametrize("alphas", [{}, MIXED, ALL_LEARNED])
+def test_incremental_decoding_equals_the_whole(task, alphas):
+    model, batch = build(task, alphas=alphas).eval(), make_batch(task)
+    net_input = batch["net_input"]
+    source, lengths, target = (
+        net_input[k] for k in ("src_tokens", "src_lengths", "prev_output_tokens")
+    )
+    with torch.no_grad():
+        encoded = model.encoder(source, lengths)
+        order = torch.arange(len(source)).flip(0)[1:]
+        reordered = model.encoder.reorder_encoder_out(encoded, order)
+        whole = model.decoder(target[order], encoder_out=reordered)[0]
+        state, steps = {}, []
+        for t in range(1, target.shape[1] + 1):
+            if t == 3:
+                model.decoder.reorder_incremental_state_scripting(state, order)
+                encoded, target = reordered, target[order]
+            steps.append(model.decoder(target[:, :t], encoded, incremental_state=state)[0])
+    kept = target.ne(task.tgt_dict.pad())[:, 2:]
+    got = torch.cat(steps[2:], 1)
+    torch.testing.assert_close(got[kept], whole[:, 2:][kept], rtol=1e-4, atol=1e-5)
+
+
+def test_padding_of_the_batch_changes_nothing(task):
+    model, batch = build(task, alphas=MIXED).eval(), make_batch(task)
+    net_input = batch["net_input"]
+    with torch.no_grad():
+        together = model(**net_input)[0]
+        for row in range(len(together)):
+            source = net_input["src_tokens"][row : row + 1]
+            source = source[source.ne(task.src_dict.pad())][None]
+            target = net_input["prev_output_tokens"][row : row + 1]
+            target = target[target.ne(task.tgt_dict.pad())][None]
+            alone = model(source, torch.tensor([source.shape[1]]), target)[0]
+            padded = together[row : row + 1, : target.shape[1]]
+            torch.testing.assert_close(alone, padded, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", ["0.5", "abc", "nan", "inf", "", "-1"])
+@pytest.mark.parametrize("which", ["encoder", "decoder", "cross"])
+def test_a_wrong_alpha_is_one_line(task, which, value):
+    with pytest.raises(UsageError) as error:
+        build(task, alphas={which: value})
+    assert f"--{which}-attention-alpha" in str(error.value) and repr(value) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_xformers_cannot_be_sparse(task):
+    with pytest.raises(UsageError, match="--encoder-xformers-att-config"):
+        build(task, alphas=MIXED, encoder_xformers_att_config="{}")
+
+
+def test_alpha_is_a_number_or_learned():
+    assert parse_alpha("--x", "1.25") == parse_alpha("--x", 1.25) == 1.25
+    assert parse_alpha("--x", None) == 1.0 and parse_alpha("--x", "learned") == LEARNED
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"checkpoint_activations": True},
+        {"quant_noise_pq": 0.5},
+        {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5},
+        {"cross_self_attention": True, "no_cross_attention": True},
+    ],
+)
+def test_other_options_of_the_transformer_go_on_working(task, options):
+    model, batch = build(task, alphas=ALL_LEARNED, **options).train(), make_batch(task)
+    logits(model, batch).square().mean().backward()
+    for module in attentions(model).values():
+        used = module.alpha_logits.grad is not None and (module.alpha_logits.grad != 0).all()
+        assert used or "encoder_layerdrop" in options
+    model.eval()
+    assert logits(model, batch).isfinite().all()
+
+
+def test_learned_alphas_are_logged_by_layer(task):
+    model = build(task, alphas={"encoder": LEARNED, "cross": LEARNED})
+    with metrics.aggregate(new_root=True) as log:
+        model.set_num_updates(1)
+        with torch.no_grad():
+            model.encoder.layers[0].self_attn.alpha_logits.copy_(torch.tensor([-1.0, 2.0]))
+        model.set_num_updates(2)
+    values = log.get_smoothed_values()
+    names = {f"alpha_{a}{i}{s}" for a in ("encoder", "cross") for i in (0, 1) for s in SUFFIXES}
+    assert values.keys() == names
+    # 1 + sigmoid(−1) = 1.2689, 1 + sigmoid(2) = 1.8808: of now, and no mean over updates.
+    assert [values[f"alpha_encoder0{s}"] for s in SUFFIXES] == [1.5749, 1.2689, 1.8808]
+    with metrics.aggregate(new_root=True) as log:
+        build(task, alphas={"encoder": "1.5"}).set_num_updates(1)
+    assert not log.get_smoothed_values()
+
+
+SUFFIXES = ("", "_min", "_max")
+
+
+def test_learned_alphas_survive_a_half_precision_checkpoint(task):
+    model = build(task, alphas=ALL_LEARNED)
+    state = {name: tensor.clone() for name, tensor in model.half().state_dict().items()}
+    loaded = build(task, alphas=ALL_LEARNED)
+    loaded.load_state_dict(state, strict=True)
+    for name, alpha in loaded.learned_alphas().items():
+        torch.testing.assert_close(alpha, model.learned_alphas()[name], rtol=1e-7, atol=0)
+
+
+def test_the_output_can_be_fused_with_the_loss(task):
+    assert build(task, alphas=MIXED).decoder.output_transform.can_fuse
