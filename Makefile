@@ -56,11 +56,12 @@ bench: $(INSTALLED) ## time losses, training and decoding beside softmax and the
 	$(BIN)/python -m experiments.bench.train_speed
 	$(BIN)/python -m experiments.bench.train_speed --not-fused
 	$(BIN)/python -m experiments.bench.generation_speed
+	$(BIN)/python -m experiments.bench.attention
 
-bench-train: $(INSTALLED) ## time fairseq-train for a base model, a large vocabulary and a small model
+bench-train: $(INSTALLED) ## time updates of fairseq's trainer for a base model, a large vocabulary and a small model
 	$(BIN)/python -m experiments.bench.train_speed --dim 512 --layers 6
-	$(BIN)/python -m experiments.bench.train_speed --vocab 128000
-	$(BIN)/python -m experiments.bench.train_speed --dim 192 --ffn 384 --vocab 4000 --tokens 2048
+	$(BIN)/python -m experiments.bench.train_speed --dim 512 --layers 6 --vocab 128000
+	$(BIN)/python -m experiments.bench.train_speed --dim 192 --ffn 384 --vocab 4000 --tokens 2048 --support 137
 
 # Experiments. Recipes begin with +, so that `make -n` shows the commands that they would run.
 PAIR ?= de-en

@@ -101,7 +101,9 @@ def generate_command(
     flags = {key: value for key, value in config.generate.items() if value is not None}
     path = ":".join(readable(checkpoint) for checkpoint in checkpoints)
     device = {"cpu": True} if "cpu" in workers.flags else {}
-    flags = {"path": path, "gen-subset": split, **flags, **device}
+    # fairseq leaves out sentences that do not fill a batch of the multiple, 8 by default.
+    whole = {"required-batch-size-multiple": 1}
+    flags = {"path": path, "gen-subset": split, **flags, **whole, **device}
     raw_text = interactive_flags(bin_dir, DataSpec.from_mapping(config.data))
     return _command("fairseq-generate", bin_dir, flags) + raw_text
 

@@ -132,7 +132,10 @@ def _with_options(config: Config, options: argparse.Namespace) -> Config:
             raise UsageError(f"EPOCHS={options.epochs}: at least 1 is needed")
         config = config.replaced("train", **{"max-epoch": options.epochs})
     if options.languages:
-        config = config.replaced("data", languages=options.languages.split())
+        languages = options.languages.split()
+        # A dataset of its own: neither data nor runs are those of all languages.
+        config = config.replaced("data", languages=languages)
+        config = dataclasses.replace(config, dataset="_".join([config.dataset, *languages]))
     return config
 
 

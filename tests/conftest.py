@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need fairseq, and the way to their helper modules."""
+"""Fixtures of the tests that need fairseq or a browser, and the way to their helper modules."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "browser"))
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,23 @@ def reversal_data(tmp_path_factory) -> Path:
 
     sizes = {"train": 400, "valid": 48, "test": 16}
     return write_reversal_data(tmp_path_factory.mktemp("reversal"), sizes, longest=6)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """One browser for all tests of pages; where there is none, they are skipped and say why."""
+    import browser
+
+    if reason := browser.missing():
+        pytest.skip(reason)
+    with browser.chromium(tmp_path_factory.mktemp("chromium")) as window:
+        yield window
+
+
+@pytest.fixture
+def page(browser):
+    """The browser as a person with a desktop sees it, without messages of other pages."""
+    browser.size(1280, 900)
+    browser.media()
+    browser.console()
+    return browser

@@ -45,7 +45,7 @@ def with_settings(model, settings):
         (OutputSettings("entmax", 2.0), F.sparsemax),
         (OutputSettings("alpha_relu", 1.5, 0.3), lambda z: F.alpha_relu(z, 1.5, 0.3)),
     ],
-    ids=str,
+    ids=["softmax", "entmax1", "entmax15", "sparsemax", "alpha_relu"],
 )
 def test_model_answers_with_the_transform(task, model, settings, mapping):
     sample = make_batch(task)
