@@ -9,7 +9,7 @@ import sparse_fairseq.functional
 
 FOLDER = Path(sparse_fairseq.functional.__file__).parent
 # What the package may name; scipy and numpy only inside of functions, see below.
-ALLOWED = {"torch", "math", "typing", "dataclasses", "collections", "scipy", "numpy"}
+ALLOWED = {"torch", "math", "typing", "dataclasses", "collections", "functools", "scipy", "numpy"}
 
 
 def test_only_torch_is_imported():
