@@ -77,6 +77,13 @@ class Browser:
         """What ``script``, the body of a function, returns."""
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
+    def wait(self, condition: str, seconds: float = 20.0) -> None:
+        """Until the script gives something true; a busy machine needs a moment."""
+        deadline = time.monotonic() + seconds
+        while not self.run(condition):
+            assert time.monotonic() < deadline, f"never true: {condition}"
+            time.sleep(0.1)
+
     def cdp(self, command: str, **parameters: Any) -> Any:
         return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 

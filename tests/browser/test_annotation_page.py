@@ -41,8 +41,8 @@ def test_marks_survive_a_reload_and_come_back(page, tmp_path):
                 mark(page, letter, wanted[name])
         if number == 1:
             page.reload()
-            assert page.run("return document.querySelector('#place').textContent").startswith(
-                "Sentence 2 of 4"
+            page.wait(
+                "return document.querySelector('#place').textContent.startsWith('Sentence 2')"
             )
             assert (
                 page.run("return document.querySelector('#count').textContent") == "6 of 12 marks"
