@@ -61,7 +61,7 @@ def run(name: str, *args, sparse: bool = True, ok: bool = True, stdin: str = "")
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=300,
+        timeout=900,
     )
     finished = Finished(done.returncode, done.stdout, done.stderr)
     if ok:
