@@ -103,7 +103,8 @@ class OutputTransform(nn.Module):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.kind == "alpha_relu":
             return F.alpha_relu(logits, self.alpha, self.tau)
-        return F.entmax(logits, self.alpha)
+        # In float64: the logarithm of a word at the threshold shows every rounding.
+        return F.entmax(logits.double(), self.alpha).to(logits.dtype)
 
     def log_scores(self, logits: Tensor) -> Tensor:
         """log p, exactly -inf where p is 0."""

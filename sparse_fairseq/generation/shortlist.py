@@ -10,7 +10,6 @@ import torch
 from fairseq.models import FairseqDecoder
 from torch import Tensor
 
-from .. import functional as F
 from ..output_transform import OutputTransform
 
 BLOCK = 64  # tokens whose maximum is looked at first
@@ -60,18 +59,18 @@ def shortlist(
     elif transform.kind == "alpha_relu":
         scores = transform.log_scores(values)
     else:
-        scores = _entmax(logits, values, tokens, transform.alpha).log()
+        scores = _entmax(logits, values, tokens, transform).log()
     return scores[:, :k], tokens[:, :k]
 
 
-def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, alpha: float) -> Tensor:
+def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, transform: OutputTransform) -> Tensor:
     """entmax of each row at its top tokens. The threshold of these alone is the row's threshold if
     the smallest of them is outside the support."""
-    p = F.entmax(values, alpha)
+    p = transform.scores(values)
     if values.shape[1] < logits.shape[1]:
         unsure = (p[:, -1] > 0).nonzero().squeeze(1)
         if len(unsure):
-            p[unsure] = F.entmax(logits[unsure], alpha).gather(1, tokens[unsure])
+            p[unsure] = transform.scores(logits[unsure]).gather(1, tokens[unsure])
     return p
 
 
