@@ -133,11 +133,12 @@ def _pass(layer: Layer, wanted: Wanted, row_weight: Tensor | None, uncounted) ->
                     field[rows] = part
             if wanted.gradients and block.again is not None:
                 z.copy_(block.p)
-                gradients.add_later(inner)
+                gradients.dense.add(inner)
             elif wanted.gradients:
                 gradients.add_entries(rows, *block_support(block))
-        gradients.add_dense(outer, logits)
-    return Passed(loss, slope, fields, gradients.finished(target))
+                gradients.listed.add(inner)
+        gradients.finish_rows(outer, logits, target)
+    return Passed(loss, slope, fields, gradients.finished())
 
 
 def _pass_over_live(
@@ -158,6 +159,15 @@ def _pass_over_live(
     return done.of_all_rows(rows, len(live))
 
 
+class _Slices(list[slice]):
+    """Rows of the buffer, neighbours as one slice: products of few rows are slow."""
+
+    def add(self, rows: slice) -> None:
+        if self and self[-1].stop == rows.start:
+            rows = slice(self.pop().start, rows.stop)
+        self.append(rows)
+
+
 class _Gradients:
     """Gradients of states, weights and bias: sums over blocks of rows of row_weight · (p − q)."""
 
@@ -167,8 +177,9 @@ class _Gradients:
         self.of_h = torch.zeros_like(self.h, dtype=dtype) if wanted.of_h else None
         self.of_weight = torch.zeros_like(self.weight, dtype=dtype) if wanted.of_weight else None
         self.of_bias = self.h.new_zeros(len(self.weight), dtype=dtype) if wanted.of_bias else None
-        self.dense: list[slice] = []  # of rows of the buffer, with p where their logits were
+        self.dense, self.listed = _Slices(), _Slices()  # dense: with p where their logits were
         self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.waiting_entries = 0
         self.poisoned: list[Tensor] = []
 
     @cached_property
@@ -178,6 +189,10 @@ class _Gradients:
     @cached_property
     def wide_weight(self) -> Tensor:
         return self.weight.to(self.dtype)
+
+    @cached_property
+    def sum_of_weights(self) -> Tensor:
+        return self.wide_weight.sum(0)
 
     def add_entries(self, rows: slice, row: Tensor, col: Tensor, value: Tensor) -> None:
         """p of some rows as a list; ``row`` counts from the first of them."""
@@ -192,72 +207,82 @@ class _Gradients:
         if self.of_h is not None:
             ends = torch.bincount(row, minlength=rows.stop - rows.start).cumsum(0)
             self.of_h[rows] = _bags(column, self.wide_weight, ends, value)
-        if self.of_weight is not None:
-            self.waiting.append((place.int(), column, value))
-            if sum(len(value) for *_, value in self.waiting) > WAITING_ENTRIES:
-                self._add_waiting()
+        self._add_to_waiting(place, column, value)
+
+    def _add_to_waiting(self, row: Tensor, col: Tensor, value: Tensor) -> None:
+        if self.of_weight is None:
+            return
+        self.waiting.append((row.int(), col.int(), value))
+        self.waiting_entries += len(value)
+        if self.waiting_entries > WAITING_ENTRIES:
+            self._add_waiting()
 
     def _add_waiting(self) -> None:
-        """The weights' gradient of the lists, ordered by column, some columns at a time."""
+        """The weights' gradient of the lists: ordered by column, the columns that are in them,
+        some at a time."""
         assert self.of_weight is not None
         row, col, value = (torch.cat(part) for part in zip(*self.waiting, strict=True))
-        self.waiting = []
-        order = col.argsort(stable=True)
+        self.waiting, self.waiting_entries = [], 0
+        col, order = col.sort(stable=True)
         row, value = row.index_select(0, order), value.index_select(0, order)
-        ends = torch.bincount(col, minlength=len(self.weight)).cumsum(0)
-        done = 0
-        for piece in self.of_weight.split(max(1, PIECE_ELEMENTS // self.h.shape[1])):
-            own, ends = ends[: len(piece)] - done, ends[len(piece) :]
-            until = done + int(own[-1])
-            piece += _bags(row[done:until], self.wide_h, own, value[done:until])
+        touched, counts = torch.unique_consecutive(col, return_counts=True)
+        ends, done = counts.cumsum(0), 0
+        size = max(1, PIECE_ELEMENTS // max(1, self.h.shape[1]))
+        for columns, own in zip(touched.split(size), ends.split(size), strict=True):
+            until = int(own[-1])
+            sums = _bags(row[done:until], self.wide_h, own - done, value[done:until])
+            self.of_weight.index_add_(0, columns, sums)
             done = until
 
-    def add_later(self, rows: slice) -> None:
-        """Dense rows wait for their neighbours: products of few rows are slow."""
-        if self.dense and self.dense[-1].stop == rows.start:
-            rows = slice(self.dense.pop().start, rows.stop)
-        self.dense.append(rows)
-
-    def add_dense(self, outer: slice, logits: Tensor) -> None:
+    def finish_rows(self, outer: slice, logits: Tensor, target: Target) -> None:
+        """− q for rows whose p is in lists; p − q, as one, for dense rows, so that half precision
+        rounds the difference and not what cancels."""
+        for rows in self.listed:
+            place = slice(outer.start + rows.start, outer.start + rows.stop)
+            self._subtract_target(place, target.of_rows(place))
         for rows in self.dense:
             place = slice(outer.start + rows.start, outer.start + rows.stop)
-            self._add_rows(place, logits[rows])
-        self.dense = []
+            p, q = logits[rows], target.of_rows(place)
+            if q.smoothing and q.index is not None:
+                p -= q.smoothing / q.classes
+            q.subtract_from(p, torch.ones_like(p[:, 0]))
+            self._add_rows(place, p)
+        self.dense, self.listed = _Slices(), _Slices()
 
-    def _add_rows(self, rows: slice, p: Tensor) -> None:
-        """p of some rows, dense, which this may overwrite. Products are in the layer's dtype."""
+    def _add_rows(self, rows: slice, value: Tensor) -> None:
+        """p − q of some rows, dense, which this may overwrite. Products are in the layer's dtype."""
         if self.row_weight is not None:
-            p.mul_(self.row_weight[rows, None])
+            value.mul_(self.row_weight[rows, None])
         if self.of_bias is not None:
-            self.of_bias += p.sum(0)
-        p = p.to(self.h.dtype)
+            self.of_bias += value.sum(0)
+        value = value.to(self.h.dtype)
         if self.of_h is not None:
-            self.of_h[rows] += p @ self.weight
+            self.of_h[rows] += value @ self.weight
         if self.of_weight is not None:
             if self.h.dtype == self.dtype:
-                self.of_weight.addmm_(p.t(), self.h[rows])
+                self.of_weight.addmm_(value.t(), self.h[rows])
             else:
-                self.of_weight += p.t() @ self.h[rows]
+                self.of_weight += value.t() @ self.h[rows]
 
-    def _subtract_target(self, target: Target) -> None:
-        if target.index is None:
-            for rows in _row_slices(len(self.h), len(self.weight)):
-                self._add_rows(rows, target.of_rows(rows).dense(self.dtype).neg_())
+    def _subtract_target(self, rows: slice, q: Target) -> None:
+        if q.index is None:
+            self._add_rows(rows, q.dense(self.dtype).neg_())
             return
-        ones = torch.ones_like(target.index, dtype=self.dtype)
-        weight = ones if self.row_weight is None else self.row_weight
-        peak, rest = (target.smoothing - 1) * weight, -target.smoothing / target.classes * weight
+        ones = torch.ones_like(q.index, dtype=self.dtype)
+        weight = ones if self.row_weight is None else self.row_weight[rows].to(self.dtype)
+        peak, rest = (q.smoothing - 1) * weight, -q.smoothing / q.classes * weight
         if self.of_h is not None:
-            self.of_h.addcmul_(self.wide_weight.index_select(0, target.index), peak[:, None])
-            if target.smoothing:
-                self.of_h += rest[:, None] * self.wide_weight.sum(0)
+            self.of_h[rows].addcmul_(self.wide_weight.index_select(0, q.index), peak[:, None])
+            if q.smoothing:
+                self.of_h[rows] += rest[:, None] * self.sum_of_weights
         if self.of_weight is not None:
-            self.of_weight.index_add_(0, target.index, self.wide_h * peak[:, None])
-            if target.smoothing:
-                self.of_weight += rest @ self.wide_h
+            place = torch.arange(rows.start, rows.stop, device=self.h.device)
+            self._add_to_waiting(place, q.index, peak)
+            if q.smoothing:
+                self.of_weight += rest @ self.wide_h[rows]
         if self.of_bias is not None:
-            self.of_bias.index_add_(0, target.index, peak)
-            if target.smoothing:
+            self.of_bias.index_add_(0, q.index, peak)
+            if q.smoothing:
                 self.of_bias += rest.sum()
 
     def _poison(self) -> None:
@@ -269,10 +294,9 @@ class _Gradients:
                 if grad is not None:
                     grad.fill_(float("nan"))
 
-    def finished(self, target: Target) -> list[Tensor | None]:
+    def finished(self) -> list[Tensor | None]:
         if self.waiting:
             self._add_waiting()
-        self._subtract_target(target)
         self._poison()
         return [self.of_h, self.of_weight, self.of_bias]
 
@@ -351,6 +375,12 @@ def _check_shapes(h: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         raise ValueError(f"bias has shape {tuple(bias.shape)}, need ({len(weight)},)")
 
 
+def _check_dtypes(h: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.dtype != h.dtype:
+            raise ValueError(f"{name} is {tensor.dtype}, but h is {h.dtype}")
+
+
 def linear_fenchel_young_loss(
     h: Tensor,
     weight: Tensor,
@@ -368,6 +398,7 @@ def linear_fenchel_young_loss(
         dtype = torch.get_autocast_dtype(device)
         h, weight = h.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
+    _check_dtypes(h, weight, bias)
     leading = h.shape[:-1]
     q, live = read_target(target, torch.Size((*leading, len(weight))), options)
     rows = h.reshape(len(live), h.shape[-1])

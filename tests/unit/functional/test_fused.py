@@ -187,6 +187,28 @@ def test_half_precision_and_autocast(dtype):
         assert torch.autograd.grad(ours, leaves)[1].dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.5), ("entmax", 2.0), ("alpha_relu", 1.5)])
+def test_half_precision_rounds_the_difference_of_p_and_q(name, alpha, dtype, monkeypatch):
+    """Where a model is sure and right, p − q is much smaller than p: dense rows, which are all
+    that other devices have, must not be rounded before q is subtracted."""
+    for module in (_solvers, losses, fused):
+        monkeypatch.setattr(module, "on_host", lambda tensor: False)
+    y = targets(256, classes=1200) % 8
+    _, weight, _ = layer(1200, hidden=32, dtype=torch.float32, scale=32**-0.5)
+    h = 2.2 * weight.detach()[y] + scores(256, 32, seed=6, dtype=torch.float32, scale=0.1)
+    half = [leaf.detach().to(dtype).requires_grad_() for leaf in (h, weight)]
+    exact = [leaf.detach().double().requires_grad_() for leaf in half]
+
+    def gradients(loss, leaves):
+        return torch.autograd.grad(loss(name, *leaves, y, alpha, reduction="sum"), leaves)
+
+    wanted = gradients(plain_loss, exact)
+    ours, plain = gradients(fused_loss, half), gradients(plain_loss, half)
+    for own, peer, value in zip(ours, plain, wanted, strict=True):
+        assert (own - value).norm() <= 2 * (peer - value).norm()
+
+
 def test_autocast_leaves_float64_alone_and_backward_may_run_under_it():
     leaves = layer(3000, scale=0.01)
     leaves[2].data += 1.0
@@ -319,12 +341,20 @@ def test_second_derivative_is_an_error():
         torch.autograd.grad(loss, h, create_graph=True)
 
 
+def test_layer_without_units():
+    """All logits are the bias."""
+    h, weight, bias = layer(10, hidden=0)
+    assert_same("entmax", 1.5, (h, weight, bias), targets(5, classes=10), 1e-9)
+
+
 def test_wrong_arguments_are_named():
     h, weight, bias = layer(10)
     with pytest.raises(ValueError, match=r"h of shape \(5, 6\).*\(10, 5\)"):
         sf.linear_entmax_loss(h, weight[:, :5], targets(5, classes=10))
     with pytest.raises(ValueError, match="bias has shape"):
         sf.linear_entmax_loss(h, weight, targets(5, classes=10), bias=bias[:3])
+    with pytest.raises(ValueError, match="weight is torch.float32, but h is torch.float64"):
+        sf.linear_entmax_loss(h, weight.float(), targets(5, classes=10))
     with pytest.raises(ValueError, match="target 10 is out of range for 10 classes"):
         sf.linear_alpha_relu_loss(h, weight, torch.full((5,), 10))
     with pytest.raises(ValueError, match="alpha"):
