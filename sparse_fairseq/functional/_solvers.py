@@ -8,6 +8,7 @@ goes over into softmax without cancellation. No autograd here.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,16 +16,17 @@ Alpha = float | Tensor  # a number, or float64 of shape [rows, 1]
 
 CHUNK = 64  # columns that one maximum stands for when candidates are searched
 CROWDED_CHUNKS = 0.2  # share of the chunks with candidates, above which all columns are read
+GROUP = 16  # columns that one maximum stands for when chunks are crowded
 MAX_NEWTON = 100  # never reached: convergence is quadratic; it guards against a hang
 BLIND_NEWTON = 12  # steps where the host may not look whether they were enough
 ROUNDING = 32  # units of precision; a smaller step may be the rounding of the sums
 DENSE_CLASSES = 1024  # fewer are listed, however many are candidates
 DENSE_STRIDE = 16  # of the sample that the density is estimated from
 # Share of candidates, above which whole rows are computed with. Measured with the fused layer
-# (x86_64, 1 thread), time of lists / whole rows as ratios to F.linear + F.cross_entropy:
-# α-ReLU, V = 4000, d = 192: 0.48 / 0.98 at 1% non-zeros, 0.74 / 1.22 at 3.4%, 0.84 / 1.01 at 8%;
-# 1.5-entmax 0.53 / 1.44, 1.03 / 1.80, 1.60 / 1.44; sparsemax 0.58 / 2.22, 1.25 / 2.28, 3.39 / 1.82.
-DENSE_SHARE = 0.1
+# (x86_64, 1 thread), time of lists / whole rows as ratios to F.linear + F.cross_entropy at
+# V = 4000, d = 192: α-ReLU 0.71 / 1.02 at 8% non-zeros, 0.97 / 1.00 at 15%, 1.39 / 0.97 at 25%;
+# 1.5-entmax 1.12 / 1.72, 1.40 / 1.32, 2.39 / 1.25; sparsemax 1.04 / 1.29, 3.84 / 1.32, 8.36 / 1.20.
+DENSE_SHARE = 0.12
 
 
 @dataclass
@@ -63,12 +65,25 @@ def chunk_maxima(z: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     return maxima, runs, tail
 
 
+def is_crowded(maxima: Tensor, bound: Tensor) -> bool:
+    """Whether candidates are in so many chunks that looking for the chunks gains nothing."""
+    return int((maxima > bound).count_nonzero()) > CROWDED_CHUNKS * maxima.numel()
+
+
+def _group_maxima(z: Tensor) -> Tensor:
+    """Maxima of GROUP columns each, then the columns that fill no group, [rows, groups + rest]. The
+    columns of a group are far apart, so that whole runs of scores are compared at once."""
+    full = z.shape[1] // GROUP * GROUP
+    maxima = z[:, :full].unflatten(1, (GROUP, -1)).amax(1)
+    return maxima if full == z.shape[1] else torch.cat([maxima, z[:, full:]], 1)
+
+
 def entries_above(z: Tensor, bound: Tensor, chunks: tuple[Tensor, Tensor, Tensor | None]):
     """The scores above ``bound`` [rows, 1] as a list ordered by row: (row, col, value)."""
     maxima, runs, tail = chunks
+    if is_crowded(maxima, bound):
+        return _entries_of_all(z, bound)
     row, chunk = (maxima > bound).nonzero(as_tuple=True)
-    if len(row) > CROWDED_CHUNKS * maxima.numel():
-        return _entries_by_words(z, bound)
     if tail is None:
         picked = runs[row, chunk]
     else:
@@ -82,20 +97,17 @@ def entries_above(z: Tensor, bound: Tensor, chunks: tuple[Tensor, Tensor, Tensor
     return row.index_select(0, which), col, picked.view(-1).index_select(0, at)
 
 
-def _entries_by_words(z: Tensor, bound: Tensor):
-    """The same where most runs hold some: ``nonzero`` is slow, so it first reads eight flags at
-    once, as one integer, and then the flags of those integers that are not 0."""
-    rows, classes = z.shape
-    width = -(-classes // 8) * 8
-    above = torch.zeros(rows, width, dtype=torch.bool, device=z.device)
-    torch.gt(z, bound, out=above[:, :classes])
-    words = above.view(torch.int64).view(-1)
-    some = words.nonzero().squeeze(1)
-    at = words.index_select(0, some).view(torch.bool).nonzero().squeeze(1)
-    place = some.index_select(0, at >> 3) * 8 + (at & 7)
-    row = place // width
-    col = place - row * width
-    return row, col, z.reshape(-1).index_select(0, row * classes + col)
+def _entries_of_all(z: Tensor, bound: Tensor):
+    """The same where most chunks hold some. On the host by NumPy, which lists flags several times
+    faster than torch does."""
+    classes = z.shape[1]
+    above = (z > bound).reshape(-1)
+    if on_host(z):
+        at = torch.from_numpy(np.flatnonzero(above.numpy()))
+    else:
+        at = above.nonzero().squeeze(1)
+    row = at // classes
+    return row, at - row * classes, z.reshape(-1).index_select(0, at)
 
 
 def columns_above(z: Tensor, bound: Tensor, chunks: tuple[Tensor, Tensor, Tensor | None]):
@@ -173,7 +185,7 @@ def _power_sums(x: Tensor, u: Tensor, alpha: Alpha) -> tuple[Tensor, Tensor]:
     power, gap = _powers(x, u, alpha)
     total = power.sum(1, keepdim=True).double()
     if isinstance(alpha, float) and alpha == 2.0:
-        return total, (gap > 0).sum(1, keepdim=True).double()
+        return total, gap.sign_().sum(1, keepdim=True).double()
     if not (isinstance(alpha, float) and alpha == 1.5):
         gap = power.div_(gap.clamp_(min=1e-30))  # no 0/0 where the power is 0
     return total, gap.sum(1, keepdim=True).double()
@@ -205,19 +217,25 @@ def _newton(
     return u
 
 
-def _lower_bound(maxima: Tensor, top: Tensor, alpha: Alpha) -> Tensor:
+def _lower_bound(maxima: Tensor, top: Tensor, alpha: Alpha, start: Tensor | None = None) -> Tensor:
     """A bound below τ(z)+1, from few of the scores: fewer terms have a smaller root."""
     if isinstance(alpha, float) and alpha > 2.0:
         peak = _solve_steep(maxima - top, alpha).amax(1, keepdim=True)
         u = 1.0 - peak.pow(alpha - 1.0)
     else:
         x = (maxima - top) * (alpha - 1.0)
-        u = _newton(x, alpha, torch.zeros_like(top, dtype=torch.float64), steps=4)
+        start = torch.zeros_like(top, dtype=torch.float64) if start is None else start
+        u = _newton(x, alpha, start, steps=4)
     # Rounding must not lift the bound over the root, so leave some room below.
     u = (u * (1 - 1e-5) - 1e-6 * (alpha - 1.0)).clamp_(min=0.0)
     if isinstance(alpha, Tensor):
         u = u.where((alpha > 1.0) & (alpha <= 2.0), 0.0)
     return u
+
+
+def _bound(top: Tensor, u: Tensor, alpha: Alpha, dtype: torch.dtype) -> Tensor:
+    """The score below which nothing is in the support if τ + 1 is at least u."""
+    return round_down(top.double() + (u - 1.0) / (alpha - 1.0), dtype)
 
 
 def _closed_form(x: Tensor, u: Tensor, alpha: float) -> Tensor:
@@ -387,9 +405,12 @@ def solve_auto(z: Tensor, alpha: Alpha) -> EntmaxBlock:
     chunks = chunk_maxima(z)
     top = chunks[0].amax(1, keepdim=True)
     u = _lower_bound(chunks[0], top, alpha)
-    bound = round_down(top.double() + (u - 1.0) / (alpha - 1.0), z.dtype)
-    if isinstance(alpha, float) and alpha <= 2.0 and is_dense(z, bound):
-        return _solve_dense(z, top, alpha)
+    bound = _bound(top, u, alpha, z.dtype)
+    if isinstance(alpha, float) and alpha <= 2.0 and is_crowded(chunks[0], bound):
+        u = torch.maximum(u, _lower_bound(_group_maxima(z), top, alpha, start=u))
+        bound = _bound(top, u, alpha, z.dtype)
+        if is_dense(z, bound):
+            return _solve_dense(z, top, alpha)
     value, col = columns_above(z, bound, chunks)
     return _finish(value, col, top.double(), lambda x: _solve(x, alpha, u))
 

@@ -250,7 +250,7 @@ class _Gradients:
         self.dense, self.listed = _Slices(), _Slices()
 
     def _add_rows(self, rows: slice, value: Tensor) -> None:
-        """p − q of some rows, dense, which this may overwrite. Products are in the layer's dtype."""
+        """p − q of some rows, which this may overwrite. Products are in the layer's dtype."""
         if self.row_weight is not None:
             value.mul_(self.row_weight[rows, None])
         if self.of_bias is not None:

@@ -28,6 +28,14 @@ def test_golden_values():
     torch.testing.assert_close(sf.alpha_relu(_f(1.0, -1.0), 2.0), _f(1.0, 0.0))
 
 
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0])
+def test_largest_score_among_the_last_columns_of_a_crowded_row(alpha):
+    """2,055 columns are 128 groups of 16 and 7 columns more: the bound must know of these."""
+    z = scores(4, 2055, scale=0.05)
+    z[:, -1] = z.amax(1) + torch.tensor([0.0, 0.01, 0.1, 3.0])
+    torch.testing.assert_close(sf.entmax(z, alpha), reference.entmax(z, alpha), rtol=0, atol=1e-12)
+
+
 def _f(*values: float) -> torch.Tensor:
     return torch.tensor(values)
 
