@@ -32,7 +32,7 @@ def take_turns(
     The machine may be busy: rounds are not comparable with each other, turns within one are.
     """
     for name, run in contestants.items():
-        if name not in slow and rounds > 1:
+        if name not in slow:
             run()  # warm up
     baseline = next(iter(contestants))
     ratios: dict[str, list[float]] = {name: [] for name in contestants}

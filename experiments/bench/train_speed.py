@@ -262,7 +262,7 @@ def main() -> None:
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")  # of hydra and torch, about fairseq
     kind = "not_fused" if args.not_fused else "fused"
-    name = f"train_{kind}_v{args.vocab}_d{args.dim}"
+    name = f"train_{kind}_v{args.vocab}_d{args.dim}_s{args.support}"
     print(f"updates of fairseq's trainer, {vars(args)}; {machine()}")
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, Path(folder))

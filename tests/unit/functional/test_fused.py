@@ -7,6 +7,7 @@ from helpers import scores, targets
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from experiments.bench.common import peak_memory
+from experiments.bench.fused import ChunkedCrossEntropy
 from sparse_fairseq import functional as sf
 from sparse_fairseq.functional import _solvers, fused, losses, mappings
 
@@ -254,6 +255,17 @@ def test_statistics_are_those_of_the_plain_loss():
         torch.testing.assert_close(loss, expected_loss)
         for field, value in zip(stats, expected, strict=True):
             torch.testing.assert_close(field, value)
+
+
+def test_the_benchmarks_peer_is_cross_entropy():
+    h, weight, _ = layer(150, rows=(50,))
+    y = targets(50, classes=150)
+    peer = ChunkedCrossEntropy.apply(h, weight, y, 16)
+    plain = F.cross_entropy(F.linear(h, weight), y, reduction="sum")
+    torch.testing.assert_close(peer, plain)
+    grads = torch.autograd.grad(3 * peer, (h, weight))
+    for grad, value in zip(grads, torch.autograd.grad(3 * plain, (h, weight)), strict=True):
+        torch.testing.assert_close(grad, value)
 
 
 SIXTEENTH = {"BUFFER_ELEMENTS": 1 << 19, "WAITING_ENTRIES": 1 << 16, "PIECE_ELEMENTS": 1 << 18}
