@@ -1,5 +1,5 @@
 """Validation accuracy against α of the loss and of the attention (S2S Fig. 4), from runs of entmax
-losses (softmax is α = 1, sparsemax α = 2).
+losses (softmax is α = 1, sparsemax α = 2). Runs whose attention learns its α are left out.
 
 ``result``:
 
@@ -36,12 +36,15 @@ def compute(runs: list[Run], settings: dict) -> dict:
 
 
 def alphas_of(flags: dict) -> tuple[float, float | None] | None:
-    """α of the output and of the attention; None if the output is not of the entmax family."""
+    """α of the output and of the attention; None if the output is not of the entmax family, or if
+    the attention has no α of its own to stand at: `learned` is another one in each head."""
     criterion = flags.get("criterion")
     if criterion == "alpha_relu_loss" or criterion is None:
         return None
     known = {"sparsemax_loss": 2.0, "entmax_loss": float(flags.get("alpha", 1.5))}
     attention = flags.get("attention-alpha", flags.get("cross-attention-alpha"))
+    if attention == "learned":
+        return None
     return known.get(criterion, 1.0), None if attention is None else float(attention)
 
 

@@ -69,6 +69,7 @@ def test_a_run_without_validation_is_not_measured(tmp_path):
         ({"criterion": "sparsemax_loss", "cross-attention-alpha": 2}, (2.0, 2.0)),
         ({"criterion": "entmax_loss", "alpha": 1.33, "attention-alpha": 1.5}, (1.33, 1.5)),
         ({"criterion": "alpha_relu_loss", "alpha": 1.5}, None),
+        ({"criterion": "entmax_loss", "cross-attention-alpha": "learned"}, None),
         ({}, None),
     ],
 )
@@ -83,6 +84,7 @@ def test_alpha_sweep_takes_the_accuracy_of_the_selected_checkpoint(tmp_path):
         make_run(tmp_path, "out1.5_att1", 1, settings={**flags, **by_accuracy}),
         make_run(tmp_path, "out1.5_att1", 2, settings=flags),  # by loss
         make_run(tmp_path, "relu15", 1, settings={"criterion": "alpha_relu_loss"}),
+        make_run(tmp_path, "x", 1, settings={**flags, "cross-attention-alpha": "learned"}),
     ]
     for run in runs:
         run.train_log.write_text("".join(SECOND))
