@@ -95,6 +95,17 @@ def test_every_table_and_figure_is_listed_and_its_module_is_there():
     assert "make iwslt14_de_en/report" in text and "relu15 37.3" in text
 
 
+def test_the_alpha_sweep_is_where_its_systems_are_trained():
+    from experiments.config import load_config
+
+    (figure,) = [e for e in exhibits() if e.place == "S2S Figure 4"]
+    (best,) = published(metric="best_output_alpha")
+    assert figure.targets == ["make iwslt17_de_en_alphas/report"]
+    assert best.dataset in figure.datasets and best.value == 1.33
+    for dataset in figure.datasets:
+        assert f"out{best.value}_att1.5" in load_config(dataset).systems
+
+
 def test_systems_are_names_that_can_be_run():
     from experiments.config import load_config
     from experiments.systems import system_flags

@@ -27,6 +27,8 @@ Measured = tuple[float, float | None, int] | None  # mean, deviation and number 
 
 def dataset_label(name: str) -> str:
     """IWSLT14 De→En for iwslt14_de_en."""
+    if name.endswith("_alphas"):
+        return f"{dataset_label(name.removesuffix('_alphas'))}, grid of α"
     if match := re.fullmatch(r"(\w+)_([a-z]{2})_([a-z]{2})", name):
         short = match[1].startswith(("iwslt", "wmt", "kftt"))
         family = match[1].upper() if short else match[1].capitalize()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 
 from ...analysis.papers import published
+from ...config import CONFIGS
 from ..figures import INK, SERIES, draw
 from ..gather import Material
 from ..parts import (
@@ -367,11 +368,18 @@ def alpha_sweep(material: Material) -> Section:
     columns = ["α of the output", "α of the attention", "Accuracy, %", "Deviation", "Seeds"]
     section.blocks.append(Table("alpha", "Validation accuracy", columns, cells))
     if len(panels) < 2:
-        section.missing = [
-            f"A finer sweep: not run: make {material.dataset}/out1.5_att1.25, make "
-            f"{material.dataset}/out1.33_att1.5, …"
-        ]
+        section.missing = [_finer_sweep(material)]
     return section
+
+
+def _finer_sweep(material: Material) -> str:
+    grid = f"{material.dataset}_alphas"
+    if (CONFIGS / f"{grid}.yaml").is_file():
+        return f"A finer sweep has a dataset of its own: make {grid}, make {grid}/report"
+    examples = [
+        f"make {material.dataset}/{system}" for system in ("out1.5_att1.25", "out1.33_att1.5")
+    ]
+    return f"A finer sweep: not run: {', '.join(examples)}, …"
 
 
 def _alpha_panel(material: Material, means: list[dict], moving: str, fixed: str):

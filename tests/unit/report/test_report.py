@@ -72,13 +72,18 @@ class Page(HTMLParser):
         titles = [re.sub(r"(Paper).*", r"\1", title) for title in head]
         return dict(zip(titles, found, strict=True))
 
-    def csv(self, name: str) -> list[dict]:
-        text = unquote(self.links[f"{DATASET}_{name}.csv"].partition(",")[2]).removeprefix("\ufeff")
+    def csv(self, name: str, dataset: str = DATASET) -> list[dict]:
+        text = unquote(self.links[f"{dataset}_{name}.csv"].partition(",")[2]).removeprefix("\ufeff")
         return list(csv.DictReader(io.StringIO(text)))
 
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.texts).split())
+
+
+def figure(html: str, name: str) -> str:
+    start = html.index(f'<figure id="figure-{name}">')
+    return html[start : html.index("</figure>", start)]
 
 
 def report(runs: Path, dataset: str = DATASET) -> str:
@@ -148,6 +153,38 @@ def test_inflection_stands_beside_table_1(tmp_path):
     assert rows["out1_att1"] == ["94.20", "94.00", "−0.20"]
     assert rows["out1.5_att2"][1] == "not run: make sigmorphon2018_high/out1.5_att2/ensemble"
     assert rows["UZH"] == ["96.00", "of the paper only", "nothing to compare yet"]
+
+
+def test_the_alpha_sweep_has_two_panels_and_the_papers_mark(tmp_path):
+    dataset = "iwslt17_de_en_alphas"
+    html = report(miniature.write_runs(tmp_path, dataset, seeds=(1,)), dataset)
+    panels = re.findall(r"<svg .*?</svg>", figure(html, "alpha_sweep"), re.DOTALL)
+    attention, output = (re.findall(r"<text[^>]*>([^<]*)</text>", panel) for panel in panels)
+    assert {"α of the attention", "output α = 1.5"} <= set(attention)
+    assert {"α of the output", "attention α = 1.5", "paper’s best 1.33"} <= set(output)
+    assert not [label for label in attention if "paper" in label]
+    page = Page(html)
+    rows = [[float(v) for v in row.values()] for row in page.csv("alpha_sweep", dataset)]
+    assert rows == [
+        [m["output_alpha"], m["attention_alpha"], m["mean"], m["std"], m["n"]]
+        for m in miniature.alpha_sweep()["means"]
+    ]
+    assert "Sparse outputs on IWSLT17 De→En, grid of α" in page.text
+
+
+@pytest.mark.parametrize(
+    "dataset, hint",
+    [
+        ("iwslt17_de_en", "make iwslt17_de_en_alphas, make iwslt17_de_en_alphas/report"),
+        ("iwslt14_de_en", "make iwslt14_de_en/out1.5_att1.25, make iwslt14_de_en/out1.33_att1.5"),
+    ],
+)
+def test_a_coarse_alpha_sweep_says_what_makes_a_finer_one(tmp_path, dataset, hint):
+    runs = miniature.write_runs(tmp_path, dataset, ("softmax", "sparsemax"), seeds=(1,))
+    same = [m for m in miniature.alpha_sweep()["means"] if m["attention_alpha"] == 1.5]
+    path = runs / dataset / "analysis" / "alpha_sweep.json"
+    miniature.write(path, miniature.answer("alpha_sweep", {"points": [], "means": same}))
+    assert hint in Page(report(runs, dataset)).text
 
 
 def test_human_evaluation_stands_beside_table_4(tmp_path):
