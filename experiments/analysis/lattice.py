@@ -1,5 +1,5 @@
 """What a sparse model could have said: forced decoding of references with every candidate of
-non-zero score (S2S Fig. 2), and the full search tree of one short output (S2S Fig. 1).
+non-zero score (S2S Fig. 2), and the full search trees of a few short outputs (S2S Fig. 1).
 
 ``result``:
 
@@ -8,8 +8,8 @@ non-zero score (S2S Fig. 2), and the full search tree of one short output (S2S F
                 candidates), candidates [{"token", "score"}, …] (the best ones, best first)
       segments  runs of steps with a single candidate, merged: {"start", "end" (exclusive), "text"};
                 a step with several is a segment of its own
-    tree        one sentence: id, source, complete (whether every sentence with a non-zero score is
-                in it), root, expanded (nodes), hypotheses [{"tokens", "text", "score"}, …] with
+    trees       one per sentence: id, source, complete (whether every sentence with a non-zero score
+                is in it), root, expanded (nodes), hypotheses [{"tokens", "text", "score"}, …] with
                 their product of scores, best first
       root      node: token, score (given what is before it), total (product up to it), children;
                 `others` {"count", "score"}: candidates left out; `unexplored`: cut off here
@@ -24,9 +24,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from data_prep.inflection import SPACE
+
 from ..runs import Run
 from ..scoring import Generated
-from .bleu import read_segmentation, subword_joiner
+from .bleu import is_inflection, read_segmentation, subword_joiner
 from .common import Analysis, beam_hypotheses
 from .models import Loaded, load, model_inputs
 
@@ -41,22 +43,18 @@ def compute(run: Run, settings: dict) -> dict:
     forced = []
     for sample in loaded.batches(split, f"{run.name}: lattices", shown):
         forced += lattices(loaded, sample, settings["candidates"], join)
-    number = tree_sentence(generated)
-    (sample,) = loaded.batches(split, f"{run.name}: search tree", [number])
-    tree = search_tree(
-        next_scores(loaded, sample),
-        loaded.dictionary.eos(),
-        settings["nodes"],
-        settings["candidates"],
-    )
+    join = _spelled if is_inflection(run) else join
+    trees = []
+    for number in tree_sentences(generated, settings["trees"]):
+        (sample,) = loaded.batches(split, f"{run.name}: search tree", [number])
+        limits = settings["nodes"], settings["candidates"]
+        tree = search_tree(next_scores(loaded, sample), loaded.dictionary.eos(), *limits)
+        source = loaded.source_symbols(sample["net_input"]["src_tokens"][0])
+        trees.append({"id": number, "source": source, **_in_words(tree, loaded, join)})
     return {
         "split": split,
         "forced": sorted(forced, key=lambda entry: entry["id"]),
-        "tree": {
-            "id": number,
-            "source": loaded.source_symbols(sample["net_input"]["src_tokens"][0]),
-            **_in_words(tree, loaded, join),
-        },
+        "trees": trees,
     }
 
 
@@ -67,15 +65,19 @@ def short_sentences(lengths: Sequence[int], count: int) -> list[int]:
     return sorted(sorted(range(len(lengths)), key=lambda i: (distance[i], i))[:count])
 
 
-def tree_sentence(generated: list[Generated]) -> int:
-    """A sentence whose search was exhaustive, with three hypotheses if possible, and short."""
+def tree_sentences(generated: list[Generated], count: int) -> list[int]:
+    """Sentences whose search was exhaustive, with three hypotheses if possible, and short; each
+    with another translation, as far as there are so many."""
 
     def rank(sentence: Generated) -> tuple:
         several = bool(sentence.exhaustive) and (sentence.hypotheses or 0) > 1
         near = abs((sentence.hypotheses or 0) - 3) if several else 0
         return not several, near, len(sentence.hypothesis.split(" ")), sentence.id
 
-    return min(generated, key=rank).id
+    different: dict[str, int] = {}
+    for sentence in sorted(generated, key=rank):
+        different.setdefault(sentence.hypothesis, sentence.id)
+    return list(different.values())[:count]
 
 
 def lattices(loaded: Loaded, sample: dict, limit: int, join: Callable[[str], str]) -> list[dict]:
@@ -169,6 +171,11 @@ def search_tree(
     return {"complete": complete, "expanded": expanded, "root": root, "hypotheses": hypotheses}
 
 
+def _spelled(characters: str) -> str:
+    """The word that these characters make; ▁ stands for a space inside it."""
+    return characters.replace(" ", "").replace(SPACE, " ")
+
+
 def _in_words(tree: dict, loaded: Loaded, join: Callable[[str], str]) -> dict:
     """The tree with symbols in the place of numbers."""
     nodes = [tree["root"]]
@@ -187,7 +194,7 @@ ANALYSIS = Analysis(
     "lattice",
     compute,
     model_inputs,
-    {"split": "valid", "sentences": 3, "candidates": 12, "nodes": 200},
+    {"split": "valid", "sentences": 3, "trees": 3, "candidates": 12, "nodes": 200},
 )
 
 if __name__ == "__main__":

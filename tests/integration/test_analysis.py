@@ -76,7 +76,9 @@ def test_all_analyses_of_a_run_beside_a_broken_one(dataset):
     assert 0.2 < sums["gold"]["mean"] < 2
     assert results["empty_string"]["sentences"] == 48
     assert results["exactness"]["valid"]["sentences"] == 48
-    assert results["lattice"]["tree"]["expanded"] > 0
+    trees = results["lattice"]["trees"]
+    assert len({tree["id"] for tree in trees}) == 3
+    assert all(tree["expanded"] > 0 for tree in trees)
     assert len(results["attention"]["maps"]) == 3
     assert results["bleu"]["valid"]["runs"][0]["sentences"] == 48
     assert results["tau"]["architecture"]["d_model"] == 32

@@ -8,10 +8,10 @@ from ...analysis.papers import published
 from ..gather import Material
 from ..parts import Figure, Section, number_text, system_label, to_csv
 from .common import lacking, make_section, nothing
+from .quality import test_scores
 
 CANDIDATES = 5  # of one step that are shown
 BRANCHES = 8  # hypotheses of a tree that are shown
-TREES = 3
 
 
 def lattice(material: Material) -> Section:
@@ -33,10 +33,10 @@ def lattice(material: Material) -> Section:
 
 
 def percent(score: float) -> str:
-    """Of one: 0.5% and 12%, never 0% for what is possible."""
+    """Of one: 0.5% and 66.4%, as S2S prints them; never 0% for what is possible."""
     value = 100 * score
-    if value == 0 or value >= 9.95:
-        return f"{number_text(value, 0)}%"
+    if value in (0, 100):
+        return f"{value:.0f}%"
     return f"{number_text(value, 1)}%" if value >= 0.1 else "< 0.1%"
 
 
@@ -99,35 +99,50 @@ def _step(step: dict) -> Markup:
 
 
 def _trees(material: Material, results: dict[str, dict]) -> Iterator[Figure]:
-    trees = {
-        s: r["tree"] for s, r in results.items() if r.get("tree") and r["tree"].get("hypotheses")
-    }
-    best = [s for s in trees if trees[s]["complete"]] or list(trees)
+    trees = {s: [t for t in r.get("trees", ()) if t["hypotheses"]] for s, r in results.items()}
+    trees = {system: own for system, own in trees.items() if own}
+    if not trees:
+        return
+    system = _most_complete(material, trees)
     rows = [
-        [s, trees[s]["id"], h["text"], h["score"]] for s in trees for h in trees[s]["hypotheses"]
+        [s, t["id"], h["text"], h["score"]]
+        for s in trees
+        for t in trees[s]
+        for h in t["hypotheses"]
     ]
-    panels = [_tree_panel(system, trees[system]) for system in best[:TREES]]
-    if panels:
-        header = ["system", "sentence", "hypothesis", "score"]
-        caption = (
-            "Full search of one short sentence: every way on that has a non-zero score, with its "
-            "probability given what is before it; at the ends, the probability of the whole."
-        )
-        printed = [n for n in published(dataset=material.dataset, place="S2S Figure 1") if n.note]
-        if printed:
-            listed = ", ".join(f"{n.note} {n.value:g}%" for n in printed)
-            caption += f" S2S Figure 1 has, for the past participle of “draw”: {listed}."
-        yield Figure("search_tree", caption, panels, to_csv(header, rows), wide=True)
+    caption = (
+        f"Full search of a few short outputs by {system_label(system)}: every way on that has a "
+        "non-zero score, with its probability given what is before it; at the ends, the "
+        "probability of the whole. The CSV has all systems."
+    )
+    printed = [n for n in published(dataset=material.dataset, place="S2S Figure 1") if n.note]
+    if printed:
+        listed = ", ".join(f"{n.note} {n.value:g}%" for n in printed)
+        caption += f" S2S Figure 1 has, for the past participle of “draw”: {listed}."
+    header = ["system", "sentence", "hypothesis", "score"]
+    panels = [_tree_panel(tree) for tree in trees[system]]
+    yield Figure("search_tree", caption, panels, to_csv(header, rows), wide=True)
 
 
-def _tree_panel(system: str, tree: dict) -> Markup:
+def _most_complete(material: Material, trees: dict[str, list[dict]]) -> str:
+    """The system whose trees leave nothing out; of several, the best one, as in S2S Fig. 1."""
+    scores = test_scores(material, "word_accuracy") or test_scores(material, "bleu")
+
+    def rank(system: str) -> tuple:
+        complete = [tree["complete"] for tree in trees[system]]
+        return all(complete), sum(complete), scores[system][0] if system in scores else -1.0
+
+    return max(trees, key=rank)
+
+
+def _tree_panel(tree: dict) -> Markup:
     count = len(tree["hypotheses"])
     found = f"{count} hypotheses, and no others" if tree["complete"] else "search cut short"
     if tree["complete"] and count == 1:
         found = "a single hypothesis"
-    head = Markup(
-        "<p><strong>{}</strong> <small>source: <span dir=auto>{}</span>; {}</small></p>"
-    ).format(system_label(system), " ".join(tree["source"]), found)
+    head = Markup("<p><strong dir=auto>{}</strong> <small>{}</small></p>").format(
+        " ".join(tree["source"]), found
+    )
     kept = [tuple(h["tokens"]) for h in tree["hypotheses"][:BRANCHES]]
     body = _branches(tree["root"], (), kept)
     return head + Markup('<ul class="tree">{}</ul>').format(

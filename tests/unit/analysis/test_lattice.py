@@ -69,7 +69,7 @@ def test_lattice_and_tree_of_a_model(tmp_path, monkeypatch):
     run = make_run(tmp_path)
     found = {"hypothesis": "a b", "target": "a c", "exactness": ("yes", "yes", 3, "finished")}
     write_generated(run, "valid", [found])
-    settings = {"split": "valid", "sentences": 1, "candidates": 5, "nodes": 20}
+    settings = {"split": "valid", "sentences": 1, "trees": 3, "candidates": 5, "nodes": 20}
     result = lattice.compute(run, settings)
     (forced,) = result["forced"]
     assert [step["support"] for step in forced["steps"]] == [2, 2, 1]
@@ -78,13 +78,37 @@ def test_lattice_and_tree_of_a_model(tmp_path, monkeypatch):
         {"token": "b", "score": 0.25},
     ]
     assert forced["steps"][1]["token"] == "c" and forced["steps"][1]["in_support"]
-    tree = result["tree"]
+    (tree,) = result["trees"]  # of the only sentence
     assert tree["complete"]
     assert {h["text"]: h["score"] for h in tree["hypotheses"]} == {
         "a b": 0.375,
         "a c": 0.375,
         "b": 0.25,
     }
+
+
+def test_each_word_has_a_tree_of_its_own(tmp_path, monkeypatch):
+    """Of four words as many as were asked for; those of an inflection are spelled."""
+    others = {EOS: {C: 1.0}, C: {EOS: 1.0}}
+    loaded = table_loaded(scores_table([others, ROWS, others, ROWS]), [[A, C]] * 4)
+    monkeypatch.setattr(lattice, "load", lambda run: loaded)
+    data = {"source": "xx", "target": "yy", "tokenizer": "none", "segmentation": "none"}
+    config = {"data": data, "generate": {"beam": 5}, "metric": "inflection"}
+    run = make_run(tmp_path, config=config)
+    one, three = ("yes", "yes", 1, "finished"), ("yes", "yes", 3, "finished")
+    words = [("c", one), ("a b", three), ("c", one), ("a c", three)]
+    generated = [{"hypothesis": word, "exactness": exactness} for word, exactness in words]
+    write_generated(run, "valid", generated)
+    settings = {"split": "valid", "sentences": 1, "trees": 3, "candidates": 5, "nodes": 20}
+    trees = lattice.compute(run, settings)["trees"]
+    assert [tree["id"] for tree in trees] == [1, 3, 0]
+    assert [{h["text"] for h in tree["hypotheses"]} for tree in trees] == [
+        {"ab", "ac", "b"},
+        {"ab", "ac", "b"},
+        {"c"},
+    ]
+    (tree,) = lattice.compute(run, {**settings, "trees": 1})["trees"]
+    assert tree["id"] == 1
 
 
 def test_single_candidates_are_merged():
@@ -105,8 +129,10 @@ def test_which_sentences_are_shown():
         Generated(2, hypothesis="a b", exhaustive=True, hypotheses=3),
         Generated(3, hypothesis="a", exhaustive=False, hypotheses=3),
     ]
-    assert lattice.tree_sentence(sentences) == 2
-    assert lattice.tree_sentence(sentences[:1] + sentences[3:]) == 0
+    assert lattice.tree_sentences(sentences, 1) == [2]
+    # The last one says the same as the first, which was searched to the end.
+    assert lattice.tree_sentences(sentences, 4) == [2, 1, 0]
+    assert lattice.tree_sentences(sentences[:1] + sentences[3:], 1) == [0]
 
 
 def test_attention_maps_have_no_padding():

@@ -201,34 +201,43 @@ def lattice(system: str) -> dict:
             one["support"] = VOCABULARY
         segments = [{"start": i, "end": i + 1, "text": s["token"]} for i, s in enumerate(steps)]
     forced = {"id": 3, "source": ["Ein", "Blick", EVIL], "steps": steps, "segments": segments}
-    return {"split": "valid", "forced": [forced], "tree": tree(complete=system != "softmax")}
+    trees = [tree(lemma, *found, complete=system != "softmax") for lemma, found in WORDS.items()]
+    return {"split": "valid", "forced": [forced], "trees": trees}
 
 
-def tree(complete: bool) -> dict:
-    """S2S Figure 1: drawed, drawn and draw."""
+# Lemma -> what all forms begin with, and their other letters with the probability of the form.
+WORDS = {
+    "draw": ("draw", {"ed": 0.664, "n": 0.322, "": 0.014}),  # S2S Figure 1
+    "sing": ("s", {"ang": 0.875, "inged": 0.125}),
+    "put": ("put", {"": 1.0}),
+}
 
+
+def tree(lemma: str, stem: str, endings: dict[str, float], complete: bool) -> dict:
     def node(token, score, total, children=None, **more):
         found = {"token": token, "score": score, "total": total, **more}
         return found if children is None else {**found, "children": children}
 
-    w = [
-        node("e", 0.664, 0.664, [node("d", 1.0, 0.664, [node("</s>", 1.0, 0.664)])]),
-        node("n", 0.322, 0.322, [node("</s>", 1.0, 0.322)]),
-        node("</s>", 0.014, 0.014),
-    ]
+    def chain(letters: list[str], score: float) -> dict:
+        first, *rest = letters
+        below = chain([*rest], score) if rest else None
+        if below:
+            below["score"] = 1.0
+        return node(first, score, score, [below] if below else None)
+
+    branches = [chain([*ending, "</s>"], p) for ending, p in endings.items()]
     if not complete:
-        w.append(node("x", 0.001, 0.001, unexplored=True))
-    chain = node("w", 1.0, 1.0, w)
-    for letter in "ard":
-        chain = node(letter, 1.0, 1.0, [chain])
-    found = [("drawed", 0.664), ("drawn", 0.322), ("draw", 0.014)]
+        branches.append(node("x", 0.001, 0.001, unexplored=True))
+    for letter in reversed(stem):
+        branches = [node(letter, 1.0, 1.0, branches)]
+    forms = {stem + ending: p for ending, p in endings.items()}
     return {
-        "id": 0,
-        "source": ["<verb>", "d", "r", "a", "w"],
+        "id": len(lemma),
+        "source": ["[V]", "[PST]", *lemma],
         "complete": complete,
         "expanded": 9,
-        "root": node(None, 1.0, 1.0, [chain]),
-        "hypotheses": [{"tokens": list(word), "text": word, "score": p} for word, p in found],
+        "root": node(None, 1.0, 1.0, branches),
+        "hypotheses": [{"tokens": [*form], "text": form, "score": p} for form, p in forms.items()],
     }
 
 

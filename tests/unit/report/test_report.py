@@ -21,6 +21,7 @@ from experiments.report.__main__ import main
 from experiments.report.gather import gather
 from experiments.report.page import render
 from experiments.report.parts import in_order, number_text, system_label
+from experiments.report.sections.lattice import percent
 from sparse_fairseq.errors import UsageError
 
 DATASET = "iwslt14_de_en"
@@ -185,6 +186,54 @@ def test_a_coarse_alpha_sweep_says_what_makes_a_finer_one(tmp_path, dataset, hin
     path = runs / dataset / "analysis" / "alpha_sweep.json"
     miniature.write(path, miniature.answer("alpha_sweep", {"points": [], "means": same}))
     assert hint in Page(report(runs, dataset)).text
+
+
+def test_search_trees_of_three_words(page, html):
+    """Of the system whose trees are complete and that is best: the words, and what they cost."""
+    drawn = figure(html, "search_tree")
+    panels = drawn.split('<div class="panel">')[1:]
+    ways, ends = '<span class="p">([^<]*)</span>', '<span class="end">([^<]*)</span>'
+    spelled = ["".join(re.findall('<span class="word">(.)</span>', panel)) for panel in panels]
+    assert spelled == ["drawedn", "sanginged", "put"]
+    assert [re.findall(ways, panel) for panel in panels] == [
+        ["66.4%", "32.2%", "1.4%"],
+        ["87.5%", "12.5%"],
+        [],
+    ]
+    assert [re.findall(ends, panel) for panel in panels] == [
+        ["■ 66.4%", "■ 32.2%", "■ 1.4%"],
+        ["■ 87.5%", "■ 12.5%"],
+        ["■ 100%"],
+    ]
+    heads = ["3 hypotheses, and no others", "2 hypotheses, and no others", "a single hypothesis"]
+    assert all(head in panel for head, panel in zip(heads, panels, strict=True))
+    assert "by 1.5-ReLU:" in drawn
+    rows = [row for row in page.csv("search_tree") if row["system"] == "relu15"]
+    assert [row["hypothesis"] for row in rows] == [
+        "drawed",
+        "drawn",
+        "draw",
+        "sang",
+        "singed",
+        "put",
+    ]
+    assert {row["system"] for row in page.csv("search_tree")} == {*miniature.SYSTEMS}
+
+
+def test_trees_that_are_cut_short_give_way(tmp_path):
+    runs = miniature.write_runs(tmp_path, systems=("softmax", "sparsemax"), seeds=(1,))
+    assert "by sparsemax:" in figure(report(runs), "search_tree")  # whatever softmax's BLEU
+    runs = miniature.write_runs(tmp_path / "dense", systems=("softmax",), seeds=(1,))
+    drawn = figure(report(runs), "search_tree")
+    assert "by softmax:" in drawn and drawn.count("search cut short") == 3
+
+
+@pytest.mark.parametrize(
+    "score, shown",
+    [(0.664, "66.4%"), (0.12, "12.0%"), (0.014, "1.4%"), (1, "100%"), (0, "0%"), (4e-4, "< 0.1%")],
+)
+def test_chances_have_the_papers_digits(score, shown):
+    assert percent(score) == shown
 
 
 def test_human_evaluation_stands_beside_table_4(tmp_path):
