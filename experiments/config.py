@@ -68,6 +68,11 @@ def load_config(dataset: str, folder: Path = CONFIGS) -> Config:
     return _check(dataset, values)
 
 
+def recorded_config(values: Flags) -> Config:
+    """The config that the manifest of a run has written down, options of its call included."""
+    return _check(str(values["dataset"]), values)
+
+
 def _read(folder: Path, name: str) -> Flags | None:
     path = folder / f"{name}.yaml"
     if not path.is_file():

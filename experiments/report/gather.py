@@ -11,9 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sparse_fairseq.errors import UsageError
+
 from ..analysis.papers import Number, published
 from ..commands import readable
-from ..config import Config, load_config
+from ..config import Config, load_config, recorded_config
 from ..runs import Run, find_runs
 from ..systems import system_flags
 from .parts import in_order
@@ -37,6 +39,22 @@ class Material:
     @property
     def folder(self) -> Path:
         return self.root / self.dataset
+
+    @property
+    def languages(self) -> list[str]:
+        """Those to which LANGUAGES= restricted the data, which are then a part of the name."""
+        names = list(self.config.data.get("languages") or ()) if self.config else []
+        return names if self.dataset.endswith("_".join(["", *names])) else []
+
+    @property
+    def target(self) -> str:
+        """The dataset as make knows it."""
+        return self.dataset.removesuffix("_".join(["", *self.languages]))
+
+    def make(self, *parts: str) -> str:
+        """The command of a target, as it can be typed."""
+        option = f' LANGUAGES="{" ".join(self.languages)}"' if self.languages else ""
+        return f"make {'/'.join([self.target, *parts])}{option}"
 
     @cached_property
     def systems(self) -> list[str]:
@@ -101,9 +119,9 @@ class Material:
         if system and not runs and not self._can_run(system):
             return "of the paper only"
         if system and not runs:
-            return f"not run: make {self.dataset}/{system}"
+            return f"not run: {self.make(system)}"
         if not self.runs:
-            return f"not run: make {self.dataset}"
+            return f"not run: {self.make()}"
         for name in [run.name for run in runs] or [None]:
             document = self.documents.get((analysis, name), {})
             if "missing" in document:
@@ -135,13 +153,14 @@ class Material:
         return lines
 
     def published(self, metric: str) -> list[Number]:
-        """What is printed for this dataset; if nothing, for another one of the same paper."""
+        """What is printed for this dataset; if nothing, for all of its languages; if nothing, for
+        another one of the same paper."""
         found = [number for number in published(metric=metric) if number.dataset is not None]
         own = self.config.paper if self.config else None
         if own:
             found = [number for number in found if number.place.startswith(f"{own} ")]
         names = list(dict.fromkeys(number.dataset for number in found))
-        for name in (self.dataset, STAND_IN, *names):
+        for name in (self.dataset, self.target, STAND_IN, *names):
             if name in names:
                 return [number for number in found if number.dataset == name]
         return []
@@ -164,19 +183,30 @@ def mean_and_deviation(values: list[float]) -> tuple[float, float | None, int] |
 
 
 def gather(root: Path, dataset: str) -> Material:
-    try:
-        config = load_config(dataset)
-    except SystemExit:  # runs of a config that is no longer there can still be shown
-        config = None
     found = find_runs(root, dataset)
     broken = {run.name: run.problem for run in found if run.problem}
-    material = Material(dataset, root, config, [r for r in found if not r.problem], broken)
+    whole = [run for run in found if not run.problem]
+    material = Material(dataset, root, _config(dataset, whole), whole, broken)
     folders: list[tuple[str | None, Path]] = [(None, material.folder / "analysis")]
     folders += [(run.name, run.analysis_dir) for run in material.runs]
     for name, folder in folders:
         for path in sorted(folder.glob("*.json")):
             _take(material, name, path)
     return material
+
+
+def _config(dataset: str, runs: list[Run]) -> Config | None:
+    """As it is now; if it has no file, as with LANGUAGES= or --configs, that of the runs."""
+    try:
+        return load_config(dataset)
+    except UsageError:
+        pass
+    for run in runs:
+        try:
+            return recorded_config(run.config)
+        except (UsageError, KeyError, TypeError, ValueError):
+            continue  # of another version; what the runs gave can still be shown
+    return None
 
 
 def _take(material: Material, run: str | None, path: Path) -> None:

@@ -27,6 +27,8 @@ def render(material: Material, date: str) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     label = dataset_label(material.dataset)
     about = material.config.about if material.config else ""
+    if material.languages:
+        about += f"; here {', '.join(material.languages)} only"
     return environment.get_template("page.html.jinja").render(
         title=f"{label}: report",
         heading=f"Sparse outputs on {label}",
@@ -35,7 +37,7 @@ def render(material: Material, date: str) -> str:
         summary=summary(material),
         sections=build(material),
         date=date,
-        command=f"make {material.dataset}/report",
+        command=material.make("report"),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=digest,

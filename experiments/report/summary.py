@@ -26,7 +26,7 @@ def summary(material: Material) -> list[Line]:
 
 def _what(material: Material) -> str:
     if not material.runs:
-        return f"Nothing yet on {dataset_label(material.dataset)}: make {material.dataset}"
+        return f"Nothing yet on {dataset_label(material.dataset)}: {material.make()}"
     systems = in_order(run.system for run in material.runs)
     names = [system_label(system) for system in systems]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -116,7 +116,7 @@ def _speed(material: Material) -> str:
     if not base or not others:
         known = [s for s in material.systems if s in words]
         if not known:
-            return f"Not measured yet: make {material.dataset}."
+            return f"Not measured yet: {material.make()}."
         listed = ", ".join(f"{system_label(s)} {number_text(words[s][0], 0)}" for s in known[:5])
         return f"Training words per second: {listed}."
     listed = ", ".join(

@@ -33,7 +33,10 @@ def dataset_label(name: str) -> str:
         short = match[1].startswith(("iwslt", "wmt", "kftt"))
         family = match[1].upper() if short else match[1].capitalize()
         return f"{family} {match[2].capitalize()}→{match[3].capitalize()}"
-    return re.sub(r"sigmorphon2018_(\w+)", r"SIGMORPHON 2018 (\1)", name)
+    if match := re.fullmatch(r"sigmorphon2018_([a-z]+)(?:_(.+))?", name):
+        languages = (match[2] or "").replace("_", ", ")
+        return f"SIGMORPHON 2018 ({match[1]}{': ' if languages else ''}{languages})"
+    return name
 
 
 def system_cell(system: str) -> Cell:
@@ -211,7 +214,8 @@ def lacking(material: Material, analysis: str, found: Iterable[str]) -> list[str
 def make_section(material: Material, analysis: str, title: str, places: list[str]) -> Section:
     """An empty section that says what makes it, with the places that are about this dataset."""
     known = {exhibit.place: exhibit.datasets for exhibit in exhibits()}
-    own = [place for place in places if material.dataset in known.get(place, ())]
+    names = {material.dataset, material.target}
+    own = [place for place in places if names & {*known.get(place, ())}]
     return Section(
         analysis,
         title,

@@ -115,7 +115,7 @@ def _trees(material: Material, results: dict[str, dict]) -> Iterator[Figure]:
         "non-zero score, with its probability given what is before it; at the ends, the "
         "probability of the whole. The CSV has all systems."
     )
-    printed = [n for n in published(dataset=material.dataset, place="S2S Figure 1") if n.note]
+    printed = [n for n in published(dataset=material.target, place="S2S Figure 1") if n.note]
     if printed:
         listed = ", ".join(f"{n.note} {n.value:g}%" for n in printed)
         caption += f" S2S Figure 1 has, for the past participle of “draw”: {listed}."

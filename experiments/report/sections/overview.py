@@ -14,7 +14,7 @@ from .quality import test_scores
 
 def glance(material: Material) -> Section:
     section = Section("glance", "Systems at a glance", [])
-    section.command = f"make {material.dataset}/report"
+    section.command = material.make("report")
     columns = {
         "BLEU": (test_scores(material, "bleu"), 1),
         "chrF": (test_scores(material, "chrf"), 1),
@@ -28,12 +28,12 @@ def glance(material: Material) -> Section:
     }
     columns = {title: found for title, found in columns.items() if any(found[0].values())}
     if not columns:
-        section.missing = [f"No system has been run: make {material.dataset}"]
+        section.missing = [f"No system has been run: {material.make()}"]
         return section
     rows = []
     for system in material.all_systems:
         seeds = len(material.runs_of(system))
-        reason = "not measured" if seeds else f"not run: make {material.dataset}/{system}"
+        reason = "not measured" if seeds else f"not run: {material.make(system)}"
         cells = [
             number(value[0] if (value := found.get(system)) else None, digits, reason)
             for found, digits in columns.values()
@@ -120,7 +120,7 @@ def setting(material: Material) -> Section:
     numbers = [
         n
         for n in published()
-        if n.dataset in (None, material.dataset)
+        if n.dataset in (None, material.dataset, material.target)
         and n.place.startswith(f"{paper} ")
         and n.metric not in SHOWN
     ]
@@ -194,7 +194,7 @@ def runs(material: Material) -> Section:
         section.blocks = [Table("runs", "Every run", columns, rows, _machines(material))]
     problems = [f"{name}: {problem}" for name, problem in sorted(material.broken.items())]
     lacking = [s for s in material.all_systems if not any(r.system == s for r in material.runs)]
-    section.missing = problems + [f"not run: make {material.dataset}/{s}" for s in lacking]
+    section.missing = problems + [f"not run: {material.make(s)}" for s in lacking]
     return section
 
 

@@ -227,7 +227,7 @@ def _inflection(material: Material, section: Section) -> None:
 
 def _why_no_ensemble(material: Material, system: str) -> str:
     if system in material.all_systems:
-        return f"not run: make {material.dataset}/{system}/ensemble"
+        return f"not run: {material.make(system, 'ensemble')}"
     return material.why("bleu", system)
 
 

@@ -159,8 +159,8 @@ def tau(material: Material) -> Section:
         section.blocks.append(_tau_figure(material, sweep))
     else:
         section.missing = [
-            f"SE Figure 6, training with other τ: not run: make {material.dataset}/relu15_tau0.1, "
-            f"make {material.dataset}/relu15_tau5, …"
+            "SE Figure 6, training with other τ: not run: "
+            f"{material.make('relu15_tau0.1')}, {material.make('relu15_tau5')}, …"
         ]
     return section
 
@@ -373,12 +373,10 @@ def alpha_sweep(material: Material) -> Section:
 
 
 def _finer_sweep(material: Material) -> str:
-    grid = f"{material.dataset}_alphas"
+    grid = f"{material.target}_alphas"
     if (CONFIGS / f"{grid}.yaml").is_file():
         return f"A finer sweep has a dataset of its own: make {grid}, make {grid}/report"
-    examples = [
-        f"make {material.dataset}/{system}" for system in ("out1.5_att1.25", "out1.33_att1.5")
-    ]
+    examples = [material.make(system) for system in ("out1.5_att1.25", "out1.33_att1.5")]
     return f"A finer sweep: not run: {', '.join(examples)}, …"
 
 

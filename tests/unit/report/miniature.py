@@ -1,8 +1,12 @@
 """A miniature tree of runs with plausible results of every analysis, in the shapes they write."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
+
+from experiments.plan import make_plan
+from experiments.run import parse
 
 SYSTEMS = ("softmax", "sparsemax", "entmax15", "relu15")
 BLEU = {"softmax": 35.1, "sparsemax": 34.6, "entmax15": 36.4, "relu15": 36.9, "relu15_tau5": 36.5}
@@ -40,24 +44,30 @@ def write_runs(
     return root / "runs"
 
 
-def write_inflection(root: Path, dataset: str, accuracies: dict[str, float]) -> Path:
-    """Runs that inflect words: scores only, and an ensemble of the first system."""
-    first = next(iter(accuracies))
+def write_inflection(
+    root: Path, dataset: str, accuracies: dict[str, float], *options: str
+) -> tuple[Path, str]:
+    """Runs that inflect words: scores only, and an ensemble of the first system.
+
+    Returns runs/ and the name that the dataset has with these options of experiments.run.
+    """
+    config = make_plan(parse([dataset, *options])).config
+    dataset, first = config.dataset, next(iter(accuracies))
     for system, accuracy in accuracies.items():
         for member in ("seed1", "ensemble") if system == first else ("seed1",):
             path = root / "runs" / dataset / system / member
-            write_run(path, root / "data" / dataset, "softmax", 1)
+            write_run(path, root / "data" / dataset, "softmax", 1, dataclasses.asdict(config))
             shown = accuracy + (member == "ensemble")
             write(path / "scores.json", {"test": {"word_accuracy": shown, "edit_distance": 0.2}})
-    return root / "runs"
+    return root / "runs", dataset
 
 
-def write_run(path: Path, data: Path, system: str, seed: int) -> None:
+def write_run(path: Path, data: Path, system: str, seed: int, config: dict | None = None) -> None:
     shift = 0.3 * (seed - 1.5)
     stages = {"train": {"finished": "2026-01-02T03:04:05+00:00", "seconds": 5000 + 90 * seed}}
     stages |= {"generate": {"finished": "x"}, "score": {"finished": "x"}}
     manifest = {
-        "config": {"data": {"source": "de", "target": "en"}},
+        "config": config or {"data": {"source": "de", "target": "en"}},
         "data": {"bin": str(data / "bin"), "text": str(data / "text"), "checksums": {}},
         "commands": {"train": [["fairseq-train"]]},
         "git_commit": "0123456789abcdef",

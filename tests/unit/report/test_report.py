@@ -144,8 +144,8 @@ def test_published_numbers_of_the_second_paper(tmp_path):
 
 def test_inflection_stands_beside_table_1(tmp_path):
     dataset = "sigmorphon2018_high"
-    runs = miniature.write_inflection(tmp_path, dataset, {"out1_att1": 93.0, "out1.5_att2": 94.5})
-    page = Page(report(runs, dataset))
+    accuracies = {"out1_att1": 93.0, "out1.5_att2": 94.5}
+    page = Page(report(*miniature.write_inflection(tmp_path, dataset, accuracies)))
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
     assert rows["out1_att1"] == ["93.15", "93.00", "−0.15"]
     assert rows["out1.5_att2"] == ["94.05", "94.50", "+0.45"]
@@ -154,6 +154,29 @@ def test_inflection_stands_beside_table_1(tmp_path):
     assert rows["out1_att1"] == ["94.20", "94.00", "−0.20"]
     assert rows["out1.5_att2"][1] == "not run: make sigmorphon2018_high/out1.5_att2/ensemble"
     assert rows["UZH"] == ["96.00", "of the paper only", "nothing to compare yet"]
+
+
+def test_some_languages_are_shown_like_all_of_them(tmp_path):
+    """LANGUAGES= gives the dataset another name, for which there is no config and no target."""
+    accuracies = {"out1_att1": 80.0, "out1.5_att2": 84.5}
+    options = ("--languages", "english german")
+    runs, name = miniature.write_inflection(tmp_path, "sigmorphon2018_medium", accuracies, *options)
+    page = Page(report(runs, name))
+    assert name != "sigmorphon2018_medium" and "could not be shown" not in page.text
+    assert "Sparse outputs on SIGMORPHON 2018 (medium: english, german)" in page.text
+    assert "here english, german only" in page.text
+    assert "Accuracy of inflection S2S Table 1" in page.text
+    rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
+    assert rows["out1_att1"] == ["82.55", "80.00", "other data"]
+    assert "numbers are for SIGMORPHON 2018 (medium), shown for orientation" in page.text
+    option = 'LANGUAGES="english german"'
+    assert rows["out2_att2"][1] == f"not run: make sigmorphon2018_medium/out2_att2 {option}"
+    rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy_ensemble"]}
+    assert rows["out1_att1"] == ["85.68", "81.00", "other data"]
+    target = "sigmorphon2018_medium/out1.5_att2/ensemble"
+    assert rows["out1.5_att2"][1] == f"not run: make {target} {option}"
+    assert f"make sigmorphon2018_medium/report {option}" in page.text
+    assert f"make {name}" not in page.text
 
 
 def test_the_alpha_sweep_has_two_panels_and_the_papers_mark(tmp_path):
