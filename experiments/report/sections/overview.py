@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ def glance(material: Material) -> Section:
         "BLEU": (test_scores(material, "bleu"), 1),
         "chrF": (test_scores(material, "chrf"), 1),
         "Word accuracy, %": (test_scores(material, "word_accuracy"), 2),
+        "Edit distance": (test_scores(material, "edit_distance"), 3),
         "Prefer empty, %": (percent_empty(material), 2),
         "Non-zero words": (nonzeros(material), 1),
         "Σp": (total_score(material), 2),
@@ -42,10 +44,32 @@ def glance(material: Material) -> Section:
     caption = "Means over seeds"
     section.blocks = [Table("glance", caption, ["System", "Seeds", *columns], rows)]
     section.reading = [
-        "BLEU, chrF and decoding speed are of the test set, the rest of the validation set. The "
-        "headings of all tables sort; every table and figure can be saved as CSV."
+        f"{_splits(columns)} The headings of all tables sort; every table and figure can be saved "
+        "as CSV."
     ]
     return section
+
+
+TESTED = {  # heading -> what it is in a sentence
+    "BLEU": "BLEU",
+    "chrF": "chrF",
+    "Word accuracy, %": "word accuracy",
+    "Edit distance": "edit distance",
+    "Decoding, sentences/s": "decoding speed",
+}
+
+
+def _splits(columns: Iterable[str]) -> str:
+    """Which of the columns are of which data."""
+    parts = []
+    if tested := [TESTED[title] for title in columns if title in TESTED]:
+        *names, last = tested
+        parts.append(f"{', '.join(names)} and {last} are" if names else f"{last} is")
+        parts[0] += " of the test set"
+    if "Training, words/s" in columns:
+        parts.append("training speed is of the training set")
+    sentence = ", ".join([*parts, "all else is of the validation set"])
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _scores(material: Material, *keys: str) -> dict[str, Measured]:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
@@ -204,25 +204,62 @@ def _inflection(material: Material, section: Section) -> None:
     scores = test_scores(material, "word_accuracy")
     if not scores:
         return
-    ensembles = {
-        run.system: ((material.scores(run).get("test") or {}).get("word_accuracy"), None, 1)
-        for run in material.runs
-        if run.seed is None
-    }
-    ensembles = {system: value for system, value in ensembles.items() if value[0] is not None}
-    section.reading = ["Words that are exactly right, averaged over languages, on the test set."]
-    for name, caption, metric, found, why in (
-        ("word_accuracy", "Word accuracy in %, mean over seeds", "word_accuracy", scores, None),
-        (
-            "word_accuracy_ensemble",
-            "Word accuracy in %, ensemble of the seeds",
-            "word_accuracy_ensemble",
-            ensembles,
-            lambda system: _why_no_ensemble(material, system),
-        ),
-    ):
-        reason = why or _why(material, "bleu")
-        section.blocks.append(comparison(material, name, caption, metric, found, reason, 2))
+    section.reading = [
+        "Words of the test set that are exactly right, and how many characters of a word have to "
+        "be changed to make it right; both are means over languages."
+    ]
+    more = _edit_distance(test_scores(material, "edit_distance"))
+    caption = "Word accuracy in %, mean over seeds"
+    why = _why(material, "bleu")
+    seeds = comparison(material, "word_accuracy", caption, "word_accuracy", scores, why, 2, more)
+    name, caption = "word_accuracy_ensemble", "Word accuracy in %, ensemble of the seeds"
+    scores = _of_ensembles(material, "word_accuracy")
+    more = _edit_distance(_of_ensembles(material, "edit_distance"))
+
+    def why_not(system: str) -> str:
+        return _why_no_ensemble(material, system)
+
+    together = comparison(material, name, caption, name, scores, why_not, 2, more)
+    section.blocks = [seeds, together, *_languages(material)]
+
+
+def _edit_distance(found: dict[str, Measured]) -> dict[str, Callable[[str], Cell]]:
+    return {"Edit distance": lambda system: number(*mean_of(found, system, 3), why="")}
+
+
+def _of_ensembles(material: Material, score: str) -> dict[str, Measured]:
+    ensembles = [run for run in material.runs if run.seed is None]
+    found = {run.system: (material.scores(run).get("test") or {}).get(score) for run in ensembles}
+    return {system: (value, None, 1) for system, value in found.items() if value is not None}
+
+
+def _languages(material: Material) -> Iterator[Table]:
+    """Word accuracy, language by language; of a single one, the mean says it all."""
+    words: dict[str, int | None] = {}
+    seen = set()
+    for run in material.runs:
+        own = (material.scores(run).get("test") or {}).get("languages") or {}
+        if run.seed is not None and own:
+            seen.add(run.system)
+            words |= {language: scores.get("examples") for language, scores in own.items()}
+    systems = in_order(seen)
+    rows = [
+        [text(name), number(words[name], 0, "not known"), *_language(material, systems, name)]
+        for name in sorted(words)
+    ]
+    if len(rows) > 1:
+        columns = ["Language", "Test words", *map(system_label, systems)]
+        caption = "Word accuracy of each language in %, mean over seeds"
+        yield Table("languages", caption, columns, rows)
+
+
+def _language(material: Material, systems: list[str], name: str) -> list[Cell]:
+    found = [material.mean(s, "test", "languages", name, "word_accuracy") for s in systems]
+    cells = [number(mean and mean[0], 2, "not measured") for mean in found]
+    values = [cell.value for cell in cells if cell.numeric]
+    for cell in cells:
+        cell.strong = len(values) > 1 and cell.value == max(values)
+    return cells
 
 
 def _why_no_ensemble(material: Material, system: str) -> str:

@@ -13,6 +13,8 @@ BLEU = {"softmax": 35.1, "sparsemax": 34.6, "entmax15": 36.4, "relu15": 36.9, "r
 SUPPORT = {"softmax": 9998, "sparsemax": 4, "entmax15": 9, "relu15": 31, "relu15_tau5": 40}
 SPEED = {"softmax": 3300, "sparsemax": 3500, "entmax15": 3150, "relu15": 3720, "relu15_tau5": 3700}
 VOCABULARY = 9998
+# How much more or less than the mean is right.
+LANGUAGES = {"german": -2.5, "english": 2.5}
 # What a translation may contain, and must not do.
 EVIL = "<script>document.title = 'hacked'</script>"
 
@@ -58,7 +60,13 @@ def write_inflection(
             path = root / "runs" / dataset / system / member
             write_run(path, root / "data" / dataset, "softmax", 1, dataclasses.asdict(config))
             shown = accuracy + (member == "ensemble")
-            write(path / "scores.json", {"test": {"word_accuracy": shown, "edit_distance": 0.2}})
+            each = {name: shown + gap for name, gap in LANGUAGES.items()}
+            languages = {
+                name: {"word_accuracy": value, "edit_distance": 0.2, "examples": 1000}
+                for name, value in each.items()
+            }
+            test = {"word_accuracy": shown, "edit_distance": 0.2, "languages": languages}
+            write(path / "scores.json", {"test": test})
     return root / "runs", dataset
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -147,13 +148,43 @@ def test_inflection_stands_beside_table_1(tmp_path):
     accuracies = {"out1_att1": 93.0, "out1.5_att2": 94.5}
     page = Page(report(*miniature.write_inflection(tmp_path, dataset, accuracies)))
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
-    assert rows["out1_att1"] == ["93.15", "93.00", "−0.15"]
-    assert rows["out1.5_att2"] == ["94.05", "94.50", "+0.45"]
+    assert rows["out1_att1"] == ["93.15", "93.00", "−0.15", "0.200"]
+    assert rows["out1.5_att2"] == ["94.05", "94.50", "+0.45", "0.200"]
     assert rows["out2_att2"][1] == "not run: make sigmorphon2018_high/out2_att2"
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy_ensemble"]}
-    assert rows["out1_att1"] == ["94.20", "94.00", "−0.20"]
+    assert rows["out1_att1"] == ["94.20", "94.00", "−0.20", "0.200"]
     assert rows["out1.5_att2"][1] == "not run: make sigmorphon2018_high/out1.5_att2/ensemble"
-    assert rows["UZH"] == ["96.00", "of the paper only", "nothing to compare yet"]
+    assert rows["UZH"] == ["96.00", "of the paper only", "nothing to compare yet", "–"]
+
+
+def test_accuracy_of_each_language(tmp_path):
+    accuracies = {"out1_att1": 93.0, "out1.5_att2": 94.5}
+    runs, name = miniature.write_inflection(tmp_path, "sigmorphon2018_high", accuracies)
+    second = runs / name / "out1_att1" / "seed2"
+    shutil.copytree(second.with_name("seed1"), second)
+    scores = json.loads((second / "scores.json").read_text())
+    scores["test"]["languages"]["english"]["word_accuracy"] += 1
+    miniature.write(second / "scores.json", scores)
+    head, *rows = Page(report(runs, name)).rows["languages"]
+    assert head == ["Language", "Test words", "α 1 (attention 1)", "α 1.5 (attention 2)"]
+    assert rows == [["english", "1,000", "96.00", "97.00"], ["german", "1,000", "90.50", "92.00"]]
+
+
+def test_a_single_language_needs_no_table_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(miniature, "LANGUAGES", {"french": 0.0})
+    runs, name = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
+    page = Page(report(runs, name))
+    assert "languages" not in page.rows and page.row("word_accuracy", "1.5-entmax")
+
+
+def test_the_first_table_says_which_data_each_number_is_of(page, tmp_path):
+    of_test = "BLEU, chrF and decoding speed are of the test set"
+    of_training = "training speed is of the training set"
+    assert f"{of_test}, {of_training}, all else is of the validation set." in page.text
+    inflected = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
+    page = Page(report(*inflected))
+    assert "Word accuracy and edit distance are of the test set" in page.text
+    assert page.row("glance", "1.5-entmax")["Edit distance"] == "0.200"
 
 
 def test_some_languages_are_shown_like_all_of_them(tmp_path):
@@ -167,12 +198,12 @@ def test_some_languages_are_shown_like_all_of_them(tmp_path):
     assert "here english, german only" in page.text
     assert "Accuracy of inflection S2S Table 1" in page.text
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
-    assert rows["out1_att1"] == ["82.55", "80.00", "other data"]
+    assert rows["out1_att1"] == ["82.55", "80.00", "other data", "0.200"]
     assert "numbers are for SIGMORPHON 2018 (medium), shown for orientation" in page.text
     option = 'LANGUAGES="english german"'
     assert rows["out2_att2"][1] == f"not run: make sigmorphon2018_medium/out2_att2 {option}"
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy_ensemble"]}
-    assert rows["out1_att1"] == ["85.68", "81.00", "other data"]
+    assert rows["out1_att1"] == ["85.68", "81.00", "other data", "0.200"]
     target = "sigmorphon2018_medium/out1.5_att2/ensemble"
     assert rows["out1.5_att2"][1] == f"not run: make {target} {option}"
     assert f"make sigmorphon2018_medium/report {option}" in page.text
