@@ -21,7 +21,7 @@ COLUMNS = (
     ("empty string %", "empty_string", 1),
     ("support", "support", 1),
     ("Σp", "total_score", 3),
-    ("exact %", "exact_normalized", 1),
+    ("exact %", "exact", 1),
     ("single hyp. %", "single_hypothesis", 1),
     ("train words/s", "train_words_per_second", 0),
     ("decode sent./s", "sentences_per_second", 1),
@@ -37,6 +37,12 @@ ANALYSED = {
 }
 
 
+def certificate(run: Run) -> str:
+    """Which certificate is about the answer that was given: the one by the score that ranked it."""
+    options = run.config.get("generate") or {}
+    return "raw" if options.get("unnormalized") else "normalized"
+
+
 def measured(run: Run) -> dict[str, float]:
     """The numbers of one run, whatever measured them; what was not measured is not there."""
     scores = run.scores or {}
@@ -45,6 +51,8 @@ def measured(run: Run) -> dict[str, float]:
         if f"valid_{key}" in flat:
             flat[key] = flat[f"valid_{key}"]
     flat |= scores.get("test", {})
+    if (exact := f"exact_{certificate(run)}") in flat:
+        flat["exact"] = flat[exact]
     flat |= _analysed(run)
     return {key: value for key, value in flat.items() if isinstance(value, (int, float))}
 

@@ -16,6 +16,7 @@ from sparse_fairseq.errors import UsageError
 from ..analysis.papers import Number, published
 from ..commands import readable
 from ..config import Config, load_config, recorded_config
+from ..results import certificate
 from ..runs import Run, find_runs
 from ..systems import system_flags
 from .parts import in_order
@@ -72,6 +73,11 @@ class Material:
     def baseline(self) -> str | None:
         """The system with softmax in output and attention that others are compared with."""
         return next((name for name in ("softmax", "out1_att1") if name in self.systems), None)
+
+    @property
+    def certificate(self) -> str:
+        """By which score the search was exact, if it was: that by which it ranked."""
+        return certificate(self.runs[0]) if self.runs else "normalized"
 
     def runs_of(self, system: str) -> list[Run]:
         return [run for run in self.runs if run.system == system and run.seed is not None]

@@ -91,8 +91,9 @@ def total_score(material: Material) -> dict[str, Measured]:
 
 
 def certified(material: Material) -> dict[str, Measured]:
-    analysed = of_seeds(material, "exactness", lambda r: r["valid"]["certified_raw"])
-    return {**_scores(material, "valid", "exact_raw"), **analysed}
+    way = material.certificate
+    analysed = of_seeds(material, "exactness", lambda r: r["valid"][f"certified_{way}"])
+    return {**_scores(material, "valid", f"exact_{way}"), **analysed}
 
 
 def data_of(material: Material) -> dict[str, Any]:

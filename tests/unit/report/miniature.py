@@ -93,6 +93,7 @@ def write_run(path: Path, data: Path, system: str, seed: int, config: dict | Non
         "chrf": BLEU[system] + 20 + shift,
         "chrf_signature": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
         "exact_raw": 0.0 if system == "softmax" else 22.0,
+        "exact_normalized": 0.0 if system == "softmax" else 20.0,
         "sentences_per_second": 40.0 + shift,
     }
     scores = {
@@ -162,7 +163,7 @@ def exactness(system: str) -> dict:
     return {
         "sentences": 1000,
         "certified_raw": 22.0 if sparse else 0.0,
-        "certified_normalized": 22.0 if sparse else 0.0,
+        "certified_normalized": 20.0 if sparse else 0.0,
         "single_hypothesis": 9.0 if sparse else 0.0,
         "forced": 0,
         "mean_hypotheses": 3.6 if sparse else 5.0,

@@ -177,6 +177,23 @@ def test_a_single_language_needs_no_table_of_its_own(tmp_path, monkeypatch):
     assert "languages" not in page.rows and page.row("word_accuracy", "1.5-entmax")
 
 
+def test_certified_is_about_the_score_that_ranked(page, tmp_path):
+    """Beam search divides by length, unless the config says otherwise, as S2S's does."""
+    assert page.row("glance", "1.5-entmax")["Certified, %"] == "20.0"
+    row = page.row("exactness", "1.5-entmax")
+    assert row["Certified by raw score, %"] == "22.0"
+    assert row["Certified by length-normalised score, %"] == "20.0"
+    runs, name = miniature.write_inflection(tmp_path, "sigmorphon2018_high", {"out2_att2": 94.0})
+    result = {"valid": miniature.exactness("sparsemax")}
+    path = runs / name / "out2_att2" / "seed1" / "analysis" / "exactness.json"
+    miniature.write(path, miniature.answer("exactness", result))
+    page = Page(report(runs, name))
+    rows = {row[0].rpartition(" ")[2]: row for row in page.rows["glance"]}
+    assert rows["out2_att2"][page.rows["glance"][0].index("Certified, %")] == "22.0"
+    assert page.rows["exactness_paper"][1][1:] == ["87.0", "22.0", "−65.0"]
+    assert "ranked by their raw score" in page.text
+
+
 def test_the_first_table_says_which_data_each_number_is_of(page, tmp_path):
     of_test = "BLEU, chrF and decoding speed are of the test set"
     of_training = "training speed is of the training set"
