@@ -11,6 +11,11 @@ def characters(word: str) -> str:
     return " ".join(SPACE if character.isspace() else character for character in word.strip())
 
 
+def spelled(tokens: str) -> str:
+    """The word whose characters these are."""
+    return tokens.replace(" ", "").replace(SPACE, " ")
+
+
 def example(tags: list[str], lemma: str, form: str, *labels: str) -> Row:
     """Source: tags, then the lemma's characters; target: the form's characters.
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from data_prep.inflection import SPACE
+from data_prep.inflection import spelled
 
 from ..runs import Run
 from ..scoring import Generated
@@ -43,7 +43,7 @@ def compute(run: Run, settings: dict) -> dict:
     forced = []
     for sample in loaded.batches(split, f"{run.name}: lattices", shown):
         forced += lattices(loaded, sample, settings["candidates"], join)
-    join = _spelled if is_inflection(run) else join
+    join = spelled if is_inflection(run) else join
     trees = []
     for number in tree_sentences(generated, settings["trees"]):
         (sample,) = loaded.batches(split, f"{run.name}: search tree", [number])
@@ -169,11 +169,6 @@ def search_tree(
         node["unexplored"], complete = True, False
     hypotheses.sort(key=lambda hypothesis: -hypothesis["score"])
     return {"complete": complete, "expanded": expanded, "root": root, "hypotheses": hypotheses}
-
-
-def _spelled(characters: str) -> str:
-    """The word that these characters make; ▁ stands for a space inside it."""
-    return characters.replace(" ", "").replace(SPACE, " ")
 
 
 def _in_words(tree: dict, loaded: Loaded, join: Callable[[str], str]) -> dict:

@@ -75,6 +75,20 @@ class Material:
         return next((name for name in ("softmax", "out1_att1") if name in self.systems), None)
 
     @property
+    def inflects(self) -> bool:
+        return self.config is not None and self.config.metric == "inflection"
+
+    @property
+    def outputs(self) -> str:
+        """What the models write ..."""
+        return "words" if self.inflects else "sentences"
+
+    @property
+    def tokens(self) -> str:
+        """... and what it is made of."""
+        return "characters" if self.inflects else "words"
+
+    @property
     def certificate(self) -> str:
         """By which score the search was exact, if it was: that by which it ranked."""
         return certificate(self.runs[0]) if self.runs else "normalized"

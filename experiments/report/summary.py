@@ -95,7 +95,8 @@ def _sparsity(material: Material) -> str:
     listed = ", ".join(f"{system_label(s)} {number_text(found[s][0], 1)}" for s in order[:5])
     whole = found.get(material.baseline)
     end = f"; softmax gives one to all {number_text(whole[0], 0)}" if whole else ""
-    return f"Words with a non-zero score at a step, on average: {listed}{end}."
+    tokens = material.tokens.capitalize()
+    return f"{tokens} with a non-zero score at a step, on average: {listed}{end}."
 
 
 def _empty(material: Material) -> str:
@@ -106,7 +107,7 @@ def _empty(material: Material) -> str:
     listed = ", ".join(
         f"{system_label(s)} {number_text(found[s][0], 1)}%" for s in _ranked(found)[:5]
     )
-    return f"Sentences that score higher when left empty: {listed}."
+    return f"{material.outputs.capitalize()} that score higher when left empty: {listed}."
 
 
 def _speed(material: Material) -> str:
@@ -118,10 +119,9 @@ def _speed(material: Material) -> str:
         if not known:
             return f"Not measured yet: {material.make()}."
         listed = ", ".join(f"{system_label(s)} {number_text(words[s][0], 0)}" for s in known[:5])
-        return f"Training words per second: {listed}."
+        return f"Training {material.tokens} per second: {listed}."
     listed = ", ".join(
         f"{system_label(s)} {number_text(words[s][0] / base[0], 2)}" for s in others[:5]
     )
-    return (
-        f"Training words per second as a multiple of softmax’s {number_text(base[0], 0)}: {listed}."
-    )
+    whole = f"Training {material.tokens} per second"
+    return f"{whole} as a multiple of softmax’s {number_text(base[0], 0)}: {listed}."

@@ -29,9 +29,13 @@ SECTIONS: tuple[Callable[[Material], Section], ...] = (
 )
 
 
+OF_TRANSLATIONS = (quality.human_eval,)  # an inflected word is right or wrong
+
+
 def build(material: Material) -> list[Section]:
     """All sections; one that cannot be made says so and does not hide the others."""
-    return [_made(make, material) for make in SECTIONS]
+    shown = [make for make in SECTIONS if not (material.inflects and make in OF_TRANSLATIONS)]
+    return [_made(make, material) for make in shown]
 
 
 def _made(make: Callable[[Material], Section], material: Material) -> Section:

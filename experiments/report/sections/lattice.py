@@ -4,12 +4,15 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from data_prep.inflection import spelled
+
 from ...analysis.papers import published
 from ..gather import Material
-from ..parts import Figure, Section, number_text, system_label, to_csv
+from ..parts import Figure, Section, is_dense, number_text, system_label, to_csv
 from .common import lacking, make_section, nothing
 from .quality import test_scores
 
+END = "</s>"
 CANDIDATES = 5  # of one step that are shown
 BRANCHES = 8  # hypotheses of a tree that are shown
 
@@ -23,11 +26,11 @@ def lattice(material: Material) -> Section:
         section.missing = nothing(material, "lattice")
         return section
     section.reading = [
-        "Forced decoding of a reference: at each step the words with a non-zero score. Where only "
-        "one word is possible, boxes are merged, as an editor could complete them by itself. The "
-        "reference’s words are bold."
+        f"Forced decoding of a reference: at each step the {material.tokens} with a non-zero "
+        "score. Where only one is possible, boxes are merged, as an editor could complete them by "
+        "itself. The reference is bold."
     ]
-    section.blocks = [_lattices(results), *_trees(material, results)]
+    section.blocks = [_lattices(material, results), *_trees(material, results)]
     section.missing = lacking(material, "lattice", results)
     return section
 
@@ -40,13 +43,23 @@ def percent(score: float) -> str:
     return f"{number_text(value, 1)}%" if value >= 0.1 else "< 0.1%"
 
 
-def _lattices(results: dict[str, dict]) -> Figure:
+def _source(material: Material, tokens: list[str]) -> str:
+    """What was translated; of an inflection the tags, and the lemma as one word."""
+    tokens = [token for token in tokens if token != END]
+    if not material.inflects:
+        return " ".join(tokens)
+    tags = [token for token in tokens if len(token) > 2 and token[0] + token[-1] == "[]"]
+    return " ".join([*tags, spelled(" ".join(token for token in tokens if token not in tags))])
+
+
+def _lattices(material: Material, results: dict[str, dict]) -> Figure:
     panels, rows = [], []
     # The paper shows 1.5-entmax; softmax leaves nothing out, which is soon seen.
-    order = sorted(results, key=lambda system: (system != "entmax15", system == "softmax"))
+    order = sorted(results, key=lambda system: (system != "entmax15", is_dense(system)))
     for system in order:
         panels += [
-            _lattice(system, entry, opened=not panels) for entry in results[system]["forced"][:1]
+            _lattice(material, system, entry, opened=not panels)
+            for entry in results[system]["forced"][:1]
         ]
         for entry in results[system]["forced"]:
             for place, step in enumerate(entry["steps"]):
@@ -59,21 +72,27 @@ def _lattices(results: dict[str, dict]) -> Figure:
     return Figure("lattice", caption, panels, to_csv(header, rows), wide=True)
 
 
-def _lattice(system: str, entry: dict, opened: bool) -> Markup:
+def _lattice(material: Material, system: str, entry: dict, opened: bool) -> Markup:
     boxes = []
     for segment in entry["segments"]:
         steps = entry["steps"][segment["start"] : segment["end"]]
         sure = all(step["support"] == 1 and step["in_support"] for step in steps)
-        boxes.append(_sure(segment["text"]) if sure else _step(steps[0]))
+        boxes.append(_sure(_text(material, segment)) if sure else _step(steps[0]))
     return Markup(
         "<details{}><summary><strong>{}</strong> <small>source: <span dir=auto>{}</span></small>"
         '</summary><div class="lattice">{}</div></details>'
     ).format(
         Markup(" open") if opened else "",
         system_label(system),
-        " ".join(entry["source"]),
+        _source(material, entry["source"]),
         Markup("").join(boxes),
     )
+
+
+def _text(material: Material, segment: dict) -> str:
+    if not material.inflects:
+        return segment["text"]
+    return spelled(segment["text"]).replace(END, f" {END}").strip()
 
 
 def _sure(words: str) -> Markup:
@@ -111,16 +130,16 @@ def _trees(material: Material, results: dict[str, dict]) -> Iterator[Figure]:
         for h in t["hypotheses"]
     ]
     caption = (
-        f"Full search of a few short outputs by {system_label(system)}: every way on that has a "
-        "non-zero score, with its probability given what is before it; at the ends, the "
-        "probability of the whole. The CSV has all systems."
+        f"Full search of a few short {material.outputs} by {system_label(system)}: every way on "
+        "that has a non-zero score, with its probability given what is before it; at the ends, "
+        "the probability of the whole. The CSV has all systems."
     )
     printed = [n for n in published(dataset=material.target, place="S2S Figure 1") if n.note]
     if printed:
         listed = ", ".join(f"{n.note} {n.value:g}%" for n in printed)
         caption += f" S2S Figure 1 has, for the past participle of “draw”: {listed}."
     header = ["system", "sentence", "hypothesis", "score"]
-    panels = [_tree_panel(tree) for tree in trees[system]]
+    panels = [_tree_panel(material, tree) for tree in trees[system]]
     yield Figure("search_tree", caption, panels, to_csv(header, rows), wide=True)
 
 
@@ -135,13 +154,13 @@ def _most_complete(material: Material, trees: dict[str, list[dict]]) -> str:
     return max(trees, key=rank)
 
 
-def _tree_panel(tree: dict) -> Markup:
+def _tree_panel(material: Material, tree: dict) -> Markup:
     count = len(tree["hypotheses"])
     found = f"{count} hypotheses, and no others" if tree["complete"] else "search cut short"
     if tree["complete"] and count == 1:
         found = "a single hypothesis"
     head = Markup("<p><strong dir=auto>{}</strong> <small>{}</small></p>").format(
-        " ".join(tree["source"]), found
+        _source(material, tree["source"]), found
     )
     kept = [tuple(h["tokens"]) for h in tree["hypotheses"][:BRANCHES]]
     body = _branches(tree["root"], (), kept)

@@ -22,11 +22,11 @@ def glance(material: Material) -> Section:
         "Word accuracy, %": (test_scores(material, "word_accuracy"), 2),
         "Edit distance": (test_scores(material, "edit_distance"), 3),
         "Prefer empty, %": (percent_empty(material), 2),
-        "Non-zero words": (nonzeros(material), 1),
+        f"Non-zero {material.tokens}": (nonzeros(material), 1),
         "Σp": (total_score(material), 2),
         "Certified, %": (certified(material), 1),
-        "Training, words/s": (training_speed(material), 0),
-        "Decoding, sentences/s": (_scores(material, "test", "sentences_per_second"), 1),
+        f"Training, {material.tokens}/s": (training_speed(material), 0),
+        f"Decoding, {material.outputs}/s": (_scores(material, "test", "sentences_per_second"), 1),
     }
     columns = {title: found for title, found in columns.items() if any(found[0].values())}
     if not columns:
@@ -35,11 +35,12 @@ def glance(material: Material) -> Section:
     rows = []
     for system in material.all_systems:
         seeds = len(material.runs_of(system))
-        reason = "not measured" if seeds else f"not run: {material.make(system)}"
         cells = [
-            number(value[0] if (value := found.get(system)) else None, digits, reason)
+            number(value[0] if (value := found.get(system)) else None, digits, "not measured")
             for found, digits in columns.values()
         ]
+        if not seeds:  # once is enough
+            cells = [missing(f"not run: {material.make(system)}"), *[missing("")] * len(cells[1:])]
         rows.append([system_cell(system), number(seeds, 0), *cells])
     caption = "Means over seeds"
     section.blocks = [Table("glance", caption, ["System", "Seeds", *columns], rows)]
@@ -50,23 +51,23 @@ def glance(material: Material) -> Section:
     return section
 
 
-TESTED = {  # heading -> what it is in a sentence
+TESTED = {  # how a heading begins -> what it is in a sentence
     "BLEU": "BLEU",
     "chrF": "chrF",
-    "Word accuracy, %": "word accuracy",
+    "Word accuracy": "word accuracy",
     "Edit distance": "edit distance",
-    "Decoding, sentences/s": "decoding speed",
+    "Decoding": "decoding speed",
 }
 
 
 def _splits(columns: Iterable[str]) -> str:
     """Which of the columns are of which data."""
-    parts = []
-    if tested := [TESTED[title] for title in columns if title in TESTED]:
+    parts, titles = [], [title.partition(",")[0] for title in columns]
+    if tested := [TESTED[title] for title in titles if title in TESTED]:
         *names, last = tested
         parts.append(f"{', '.join(names)} and {last} are" if names else f"{last} is")
         parts[0] += " of the test set"
-    if "Training, words/s" in columns:
+    if "Training" in titles:
         parts.append("training speed is of the training set")
     sentence = ", ".join([*parts, "all else is of the validation set"])
     return f"{sentence[0].upper()}{sentence[1:]}."
@@ -157,13 +158,18 @@ def setting(material: Material) -> Section:
         title = printed.metric.replace("_", " ")
         note = printed.unit if printed.unit != title else None
         digits = _digits(printed.value, value)
-        cells = triple(material, printed, here, digits, "not in the config or the data")
+        cells = triple(material, printed, here, digits, _why_unknown(material, printed.metric))
         rows.append([Cell(title, title, note=note), *cells])
     section.places = list(dict.fromkeys(number.place for number in numbers))
     section.reading = ["What else the paper says about this dataset and its models."]
     columns = ["Quantity", "Paper", "Here", "Difference"]
     section.blocks = [Table("setting", "Published settings", columns, rows)]
     return section
+
+
+def _why_unknown(material: Material, metric: str) -> str:
+    arch = material.config.train.get("arch")
+    return f"as --arch {arch} has it" if metric in FLAGS and arch else "not known"
 
 
 def _digits(*values: Any) -> int:
@@ -186,8 +192,18 @@ def _known(material: Material) -> dict[str, Any]:
     betas = re.findall(r"[\d.]+", str(flags.get("adam-betas", "")))
     if len(betas) == 2:
         known["adam_beta1"], known["adam_beta2"] = map(float, betas)
-    known["validation_interval"] = flags.get("validate-interval-updates")
+    by_epochs = flags.get("validate-interval")
+    known["validation_interval"] = flags.get("validate-interval-updates", by_epochs)
+    if languages := _languages(material):
+        known["languages"], pairs = languages, known["training_pairs"]
+        known["training_samples_per_language"] = pairs and pairs / languages
     return known
+
+
+def _languages(material: Material) -> int:
+    """Of how many languages the words are; 0 if this is not inflection, or not known yet."""
+    found = [material.scores(run).get("test") or {} for run in material.runs]
+    return max((len(test.get("languages") or ()) for test in found), default=0)
 
 
 def runs(material: Material) -> Section:

@@ -37,13 +37,12 @@ from .common import (
 
 
 def bleu(material: Material) -> Section:
-    section = make_section(
-        material, "bleu", "Translation quality", ["SE Table 1", "S2S Table 2", "S2S Table 1"]
-    )
-    if material.config and material.config.metric == "inflection":
-        section.title = "Accuracy of inflection"
+    if material.inflects:
+        section = make_section(material, "bleu", "Accuracy of inflection", ["S2S Table 1"])
         _inflection(material, section)
     else:
+        places = ["SE Table 1", "S2S Table 2"]
+        section = make_section(material, "bleu", "Translation quality", places)
         _translation(material, section)
     if not section.blocks:
         section.missing = nothing(material, "bleu")
@@ -206,21 +205,27 @@ def _inflection(material: Material, section: Section) -> None:
         return
     section.reading = [
         "Words of the test set that are exactly right, and how many characters of a word have to "
-        "be changed to make it right; both are means over languages."
+        "be changed to make it right; of several languages, the means over them."
     ]
     more = _edit_distance(test_scores(material, "edit_distance"))
     caption = "Word accuracy in %, mean over seeds"
     why = _why(material, "bleu")
     seeds = comparison(material, "word_accuracy", caption, "word_accuracy", scores, why, 2, more)
-    name, caption = "word_accuracy_ensemble", "Word accuracy in %, ensemble of the seeds"
-    scores = _of_ensembles(material, "word_accuracy")
-    more = _edit_distance(_of_ensembles(material, "edit_distance"))
+    section.blocks = [seeds, *_ensembles(material), *_languages(material)]
 
-    def why_not(system: str) -> str:
+
+def _ensembles(material: Material) -> Iterator[Table]:
+    """Nothing where the config has one seed, of which an ensemble is the same."""
+    scores = _of_ensembles(material, "word_accuracy")
+    if not scores and len(material.config.seeds) < 2:
+        return
+
+    def why(system: str) -> str:
         return _why_no_ensemble(material, system)
 
-    together = comparison(material, name, caption, name, scores, why_not, 2, more)
-    section.blocks = [seeds, together, *_languages(material)]
+    name, caption = "word_accuracy_ensemble", "Word accuracy in %, ensemble of the seeds"
+    more = _edit_distance(_of_ensembles(material, "edit_distance"))
+    yield comparison(material, name, caption, name, scores, why, 2, more)
 
 
 def _edit_distance(found: dict[str, Measured]) -> dict[str, Callable[[str], Cell]]:
@@ -269,7 +274,8 @@ def _why_no_ensemble(material: Material, system: str) -> str:
 
 
 def empty_string(material: Material) -> Section:
-    section = make_section(material, "empty_string", "Empty translations", ["SE Table 2"])
+    output = "string" if material.inflects else "translation"
+    section = make_section(material, "empty_string", f"Empty {output}s", ["SE Table 2"])
     raw = of_seeds(material, "empty_string", lambda r: r["raw"]["percent"])
     if not raw:
         section.missing = nothing(material, "empty_string")
@@ -283,12 +289,12 @@ def empty_string(material: Material) -> Section:
         found = of_seeds(material, "empty_string", lambda r, key=key: r[key]["percent"])
         more[title] = lambda system, found=found: number(*mean_of(found, system, 2), why(system))
     section.reading = [
-        "“Cat got your tongue”: how many sentences of the validation set score higher with the "
-        "empty translation than with what beam search found. The first three columns compare sums "
-        "of log-scores, as the paper does; dividing by Σp at each step takes away what α-ReLU "
-        "gains from scores that sum to more than one."
+        f"“Cat got your tongue”: how many {material.outputs} of the validation set score higher "
+        f"with the empty {output} than with what beam search found. Where nothing else is said, "
+        "sums of log-scores are compared, as in the paper; dividing by Σp at each step takes away "
+        "what α-ReLU gains from scores that sum to more than one."
     ]
-    caption = "Sentences that prefer the empty translation, %"
+    caption = f"{material.outputs.capitalize()} that prefer the empty {output}, %"
     section.blocks = [
         comparison(material, "empty_string", caption, "empty_string", raw, why, 2, more)
     ]
@@ -296,13 +302,15 @@ def empty_string(material: Material) -> Section:
 
 
 def examples(material: Material) -> Section:
-    section = make_section(material, "examples", "Translations side by side", ["SE Table 7"])
+    what = "Words" if material.inflects else "Translations"
+    section = make_section(material, "examples", f"{what} side by side", ["SE Table 7"])
     result = material.result("examples")
     if not result:
         section.missing = [material.why("examples")]
         return section
     section.reading = [
-        f"Sentences of the {result['split']} set where the systems are furthest apart by chrF. "
+        f"{material.outputs.capitalize()} of the {result['split']} set where the systems are "
+        "furthest apart by chrF. "
         "What differs from the reference is marked."
     ]
     sentences = [(i, result["sentences"][str(i)]) for i in result["widest"]]

@@ -48,10 +48,12 @@ def support(material: Material) -> Section:
         return section
     vocabulary = max(result["vocabulary"] for result in results.values())
     section.reading = [
-        f"How many of the {vocabulary:,} words have a score above zero at a step, and how many "
-        "source positions get any attention. Softmax leaves nothing out."
+        f"How many of the {vocabulary:,} {material.tokens} have a score above zero at a step, and "
+        "how many source positions get any attention. Softmax leaves nothing out."
     ]
-    section.blocks += [_support_table(material, "output", "support", "words in the output")]
+    section.blocks += [
+        _support_table(material, "output", "support", f"{material.tokens} in the output")
+    ]
     if any(result.get("attention") for result in results.values()):
         section.blocks += [_support_table(material, "attention", "attended", "attended positions")]
     section.blocks.append(_support_figure(material, results, vocabulary))
@@ -76,7 +78,7 @@ def _support_table(material: Material, where: str, metric: str, what: str) -> Ta
 def _support_figure(material: Material, results: dict[str, dict], vocabulary: int) -> Figure:
     panels, rows = [], []
     for where, xlabel in (
-        ("output", "words with a non-zero score (log scale)"),
+        ("output", f"{material.tokens} with a non-zero score (log scale)"),
         ("attention", "source positions with non-zero attention"),
     ):
         counts = {s: r[where]["gold"]["counts"] for s, r in results.items() if r.get(where)}
@@ -88,7 +90,7 @@ def _support_figure(material: Material, results: dict[str, dict], vocabulary: in
     header = ["where", "system", "nonzeros", "zeros", "positions"]
     caption = (
         "Distribution of the number of non-zero components over all steps of the references (left: "
-        f"in bins that double); of {vocabulary:,} words the rest are exactly zero."
+        f"in bins that double); of {vocabulary:,} {material.tokens} the rest are exactly zero."
     )
     return Figure("support_figure", caption, panels, to_csv(header, rows))
 
@@ -261,7 +263,7 @@ def exactness(material: Material) -> Section:
     section.blocks = [
         Table("exactness", "Validation set", ["System", *columns], rows),
         *_published_exactness(material),
-        _hypotheses_figure(results),
+        _hypotheses_figure(results, material.outputs),
     ]
     return section
 
@@ -282,12 +284,12 @@ def _published_exactness(material: Material) -> Iterator[Table]:
         why = material.why("exactness", best)
         rows.append([text(title), *triple(material, paper, here, 1, why)])
     caption = f"Best configuration (here {system_label(best)}), validation set"
-    columns = ["Share of sentences", "Paper", "Here", "Difference"]
+    columns = [f"Share of {material.outputs}", "Paper", "Here", "Difference"]
     table = Table("exactness_paper", caption, columns, rows)
     yield finish(material, table, list(papers.values()))
 
 
-def _hypotheses_figure(results: dict[str, dict]) -> Figure:
+def _hypotheses_figure(results: dict[str, dict], outputs: str) -> Figure:
     counts = {s: r["valid"]["counts"] for s, r in results.items() if "valid" in r}
     looks = Looks(in_order(counts))
     beam = max(r["valid"].get("beam") or 1 for r in results.values() if "valid" in r)
@@ -304,7 +306,7 @@ def _hypotheses_figure(results: dict[str, dict]) -> Figure:
                 bar.set(facecolor=looks.colour(system), edgecolor=INK, linewidth=0.4, hatch=hatch)
         axes.set_xticks(sorted({n for pairs in counts.values() for n, _ in pairs}))
         axes.set_xlabel(f"hypotheses found (beam {beam})")
-        axes.set_ylabel("share of sentences, %")
+        axes.set_ylabel(f"share of {outputs}, %")
         axes.grid(axis="x", visible=False)
 
     rows = [[s, n, times] for s, pairs in counts.items() for n, times in pairs]
@@ -335,8 +337,8 @@ def attention(material: Material) -> Section:
             pairs = zip(shown["source"], weights, strict=True)
             rows += [[system, shown["id"], target, source, weight] for source, weight in pairs]
     caption = (
-        f"Sentence {first['maps'][0]['id'] + 1} of the {first['split']} set; target words from top "
-        "to bottom, source words from left to right."
+        f"Example {first['maps'][0]['id'] + 1} of the {first['split']} set; target "
+        f"{material.tokens} from top to bottom, the source from left to right."
     )
     header = ["system", "sentence", "target", "source", "weight"]
     wide = len(first["maps"][0]["source"]) > 22

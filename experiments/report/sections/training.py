@@ -134,7 +134,7 @@ def _speed_table(material: Material) -> Table:
         "Time": hours,
         "Restarts": lambda s: number(*mean_of(restarts, s, 0), why(s)),
     }
-    caption = "Training speed, words per second"
+    caption = f"Training speed, {material.tokens} per second"
     table = comparison(material, "training_speed", caption, "words_per_second", speed, why, 0, more)
     table.notes.append("Time is of training with validation, without what a restart did again.")
     return table
@@ -268,13 +268,13 @@ def inference_time(material: Material) -> Section:
     beams = sorted({beam for _, beam in times})
     systems = in_order(system for system, _ in times)
     section.reading = [
-        f"The same {result['sentences']} sentences of the {result['split']} set, decoded in turns, "
-        f"median of {result['rounds']} rounds after a warm-up, on {result['device']} with "
-        f"{result['threads']} thread{'s' if result['threads'] > 1 else ''}."
+        f"The same {result['sentences']} {material.outputs} of the {result['split']} set, decoded "
+        f"in turns, median of {result['rounds']} rounds after a warm-up, on {result['device']} "
+        f"with {result['threads']} thread{'s' if result['threads'] > 1 else ''}."
     ]
     section.blocks = [
         _ratio_table(material, times, beams),
-        _beam_table(times, beams, systems),
+        _beam_table(times, beams, systems, material.outputs),
         _beam_figure(times, beams, systems),
     ]
     section.missing = lacking(material, "inference_time", systems)
@@ -300,14 +300,14 @@ def _ratio_table(material: Material, times: dict, beams: list[int]) -> Table:
     )
 
 
-def _beam_table(times: dict, beams: list[int], systems: list[str]) -> Table:
+def _beam_table(times: dict, beams: list[int], systems: list[str], outputs: str) -> Table:
     def cell(system: str, beam: int) -> Cell:
         found = times.get((system, beam))
         return number(found and found["sentences_per_second"], 1, "not measured")
 
     rows = [[system_cell(s), *(cell(s, beam) for beam in beams)] for s in systems]
     columns = ["System", *(f"Beam {beam}" for beam in beams)]
-    return Table("decoding_speed", "Sentences per second", columns, rows)
+    return Table("decoding_speed", f"{outputs.capitalize()} per second", columns, rows)
 
 
 def _beam_figure(times: dict, beams: list[int], systems: list[str]) -> Figure:

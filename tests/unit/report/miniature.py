@@ -55,6 +55,7 @@ def write_inflection(
     """
     config = make_plan(parse([dataset, *options])).config
     dataset, first = config.dataset, next(iter(accuracies))
+    write(root / "data" / dataset / "data.json", {"sizes": {"train": 20000}})
     for system, accuracy in accuracies.items():
         for member in ("seed1", "ensemble") if system == first else ("seed1",):
             path = root / "runs" / dataset / system / member

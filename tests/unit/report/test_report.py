@@ -177,6 +177,14 @@ def test_a_single_language_needs_no_table_of_its_own(tmp_path, monkeypatch):
     assert "languages" not in page.rows and page.row("word_accuracy", "1.5-entmax")
 
 
+def test_one_seed_needs_no_ensemble(tmp_path):
+    """The demo has one; a table of targets that give the same again would help nobody."""
+    runs, name = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
+    assert "word_accuracy_ensemble" in Page(report(runs, name)).rows
+    shutil.rmtree(runs / name / "entmax15" / "ensemble")
+    assert "word_accuracy_ensemble" not in Page(report(runs, name)).rows
+
+
 def test_certified_is_about_the_score_that_ranked(page, tmp_path):
     """Beam search divides by length, unless the config says otherwise, as S2S's does."""
     assert page.row("glance", "1.5-entmax")["Certified, %"] == "20.0"
@@ -225,6 +233,50 @@ def test_some_languages_are_shown_like_all_of_them(tmp_path):
     assert rows["out1.5_att2"][1] == f"not run: make {target} {option}"
     assert f"make sigmorphon2018_medium/report {option}" in page.text
     assert f"make {name}" not in page.text
+
+
+@pytest.fixture
+def inflected(tmp_path) -> tuple[Path, str]:
+    """Runs that inflect words, one of them with every analysis."""
+    accuracies = {"out1_att1": 93.0, "out1.5_att1.5": 94.5}
+    runs, name = miniature.write_inflection(tmp_path, "sigmorphon2018_high", accuracies)
+    folder = runs / name / "out1.5_att1.5" / "seed1" / "analysis"
+    miniature.write_analyses(folder, "entmax15", 1)
+    trees = [miniature.tree(lemma, *found, True) for lemma, found in miniature.WORDS.items()]
+    forced = {
+        "id": 0,
+        "source": ["[english]", "[V]", *"draw", "</s>"],
+        "steps": [miniature.step(letter, (letter, 1.0)) for letter in [*"drawn", "</s>"]],
+        "segments": [{"start": 0, "end": 6, "text": "d r a w n </s>"}],
+    }
+    result = {"split": "valid", "forced": [forced], "trees": trees}
+    miniature.write(folder / "lattice.json", miniature.answer("lattice", result))
+    return runs, name
+
+
+def test_a_report_on_words_speaks_of_words_and_characters(inflected):
+    html = report(*inflected)
+    page = Page(html)
+    assert "Non-zero characters" in page.rows["glance"][0]
+    assert "Characters with a non-zero score at a step" in page.text
+    assert "Words that prefer the empty string, %" in page.text
+    start, end = map(page.text.rindex, ("Systems at a glance", "Published settings"))
+    shown = page.text[start:end].lower()
+    assert "sentence" not in shown and "translation" not in shown
+    assert "human_eval" not in page.ids  # a word is right or wrong
+    drawn = figure(html, "lattice")
+    assert "[english] [V] draw<" in drawn and ">drawn &lt;/s&gt;<" in drawn
+    assert "<strong dir=auto>[V] [PST] draw</strong>" in figure(html, "search_tree")
+
+
+def test_settings_of_inflection_are_compared(inflected):
+    page = Page(report(*inflected))
+    rows = {row[0].partition(" samples ")[0]: row[1:] for row in page.rows["setting"][1:]}
+    assert rows["languages"][1:] == ["2", "−84"]
+    assert [r[1] for n, r in rows.items() if n.startswith("training")] == ["10,000"]
+    assert [r[1:] for n, r in rows.items() if n.startswith("validation")] == [["1", "0"]]
+    (layers,) = [row for name, row in rows.items() if name.startswith("layers")]
+    assert layers[1] == "as --arch sparse_lstm_inflection has it"
 
 
 def test_the_alpha_sweep_has_two_panels_and_the_papers_mark(tmp_path):
