@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
+from data_prep.inflection import spelled
+
 from ...analysis.papers import Number, exhibits
 from ..figures import Looks, draw, ticks_with_commas
 from ..gather import Material, mean_and_deviation
@@ -22,6 +24,7 @@ from ..parts import (
     system_label,
 )
 
+END = "</s>"
 Measured = tuple[float, float | None, int] | None  # mean, deviation and number of seeds
 
 
@@ -37,6 +40,15 @@ def dataset_label(name: str) -> str:
         languages = (match[2] or "").replace("_", ", ")
         return f"SIGMORPHON 2018 ({match[1]}{': ' if languages else ''}{languages})"
     return name
+
+
+def source_text(material: Material, tokens: list[str]) -> str:
+    """What was translated; of an inflection the tags, and the lemma as one word."""
+    tokens = [token for token in tokens if token != END]
+    if not material.inflects:
+        return " ".join(tokens)
+    tags = [token for token in tokens if len(token) > 2 and token[0] + token[-1] == "[]"]
+    return " ".join([*tags, spelled(" ".join(token for token in tokens if token not in tags))])
 
 
 def system_cell(system: str) -> Cell:

@@ -9,10 +9,9 @@ from data_prep.inflection import spelled
 from ...analysis.papers import published
 from ..gather import Material
 from ..parts import Figure, Section, is_dense, number_text, system_label, to_csv
-from .common import lacking, make_section, nothing
+from .common import END, lacking, make_section, nothing, source_text
 from .quality import test_scores
 
-END = "</s>"
 CANDIDATES = 5  # of one step that are shown
 BRANCHES = 8  # hypotheses of a tree that are shown
 
@@ -41,15 +40,6 @@ def percent(score: float) -> str:
     if value in (0, 100):
         return f"{value:.0f}%"
     return f"{number_text(value, 1)}%" if value >= 0.1 else "< 0.1%"
-
-
-def _source(material: Material, tokens: list[str]) -> str:
-    """What was translated; of an inflection the tags, and the lemma as one word."""
-    tokens = [token for token in tokens if token != END]
-    if not material.inflects:
-        return " ".join(tokens)
-    tags = [token for token in tokens if len(token) > 2 and token[0] + token[-1] == "[]"]
-    return " ".join([*tags, spelled(" ".join(token for token in tokens if token not in tags))])
 
 
 def _lattices(material: Material, results: dict[str, dict]) -> Figure:
@@ -84,7 +74,7 @@ def _lattice(material: Material, system: str, entry: dict, opened: bool) -> Mark
     ).format(
         Markup(" open") if opened else "",
         system_label(system),
-        _source(material, entry["source"]),
+        source_text(material, entry["source"]),
         Markup("").join(boxes),
     )
 
@@ -139,7 +129,8 @@ def _trees(material: Material, results: dict[str, dict]) -> Iterator[Figure]:
         listed = ", ".join(f"{n.note} {n.value:g}%" for n in printed)
         caption += f" S2S Figure 1 has, for the past participle of “draw”: {listed}."
     header = ["system", "sentence", "hypothesis", "score"]
-    panels = [_tree_panel(material, tree) for tree in trees[system]]
+    whole_first = sorted(trees[system], key=lambda tree: not tree["complete"])
+    panels = [_tree_panel(material, tree) for tree in whole_first]
     yield Figure("search_tree", caption, panels, to_csv(header, rows), wide=True)
 
 
@@ -160,7 +151,7 @@ def _tree_panel(material: Material, tree: dict) -> Markup:
     if tree["complete"] and count == 1:
         found = "a single hypothesis"
     head = Markup("<p><strong dir=auto>{}</strong> <small>{}</small></p>").format(
-        _source(material, tree["source"]), found
+        source_text(material, tree["source"]), found
     )
     kept = [tuple(h["tokens"]) for h in tree["hypotheses"][:BRANCHES]]
     body = _branches(tree["root"], (), kept)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 
+from data_prep.inflection import spelled
+
 from ..figures import INK, Looks, draw
 from ..gather import Material
 from ..parts import (
@@ -31,6 +33,7 @@ from .common import (
     mean_of,
     nothing,
     of_seeds,
+    source_text,
     system_cell,
     triple,
 )
@@ -310,11 +313,9 @@ def examples(material: Material) -> Section:
         return section
     section.reading = [
         f"{material.outputs.capitalize()} of the {result['split']} set where the systems are "
-        "furthest apart by chrF. "
-        "What differs from the reference is marked."
+        "furthest apart by chrF. What differs from the reference is marked."
     ]
-    sentences = [(i, result["sentences"][str(i)]) for i in result["widest"]]
-    boxes = Markup("").join(_example(i, s, result["systems"]) for i, s in sentences)
+    boxes = Markup("").join(_example(material, i, result) for i in result["widest"])
     panel = Markup('<div class="examples">{}</div>').format(boxes)
     rows = [
         [i, name, s["source"], s["reference"], out["text"], out["chrf"]]
@@ -322,36 +323,44 @@ def examples(material: Material) -> Section:
         for name, out in s["outputs"].items()
     ]
     header = ["sentence", "system", "source", "reference", "translation", "chrf"]
-    caption = f"{result['signature']}; the CSV has more sentences."
+    caption = f"{result['signature']}; the CSV has more {material.outputs}."
     section.blocks = [Figure("examples", caption, [panel], to_csv(header, rows), wide=True)]
     return section
 
 
-def _example(number_: int, sentence: dict, systems: list[str]) -> Markup:
-    rows = [("source", escape(sentence["source"])), ("reference", escape(sentence["reference"]))]
-    for system in in_order(systems):
+def _example(material: Material, number_: int, result: dict) -> Markup:
+    sentence = result["sentences"][str(number_)]
+    rows = [
+        ("source", escape(source_text(material, sentence["source"].split(" ")))),
+        ("reference", escape(_joined(material, sentence["reference"]))),
+    ]
+    for system in in_order(result["systems"]):
         output = sentence["outputs"].get(system)
         if output:
             label = f"{system_label(system)} ({number_text(output['chrf'], 0)})"
-            rows.append((label, _marked(output["text"], sentence["reference"])))
+            rows.append((label, _marked(material, output["text"], sentence["reference"])))
     items = Markup("").join(Markup("<dt>{}</dt><dd dir=auto>{}</dd>").format(*row) for row in rows)
-    return Markup('<div class="example"><dl><dt>sentence</dt><dd>{}</dd>{}</dl></div>').format(
-        number_ + 1, items
+    return Markup('<div class="example"><dl><dt>{}</dt><dd>{}</dd>{}</dl></div>').format(
+        material.outputs.removesuffix("s"), number_ + 1, items
     )
 
 
-def _marked(output: str, reference: str) -> Markup:
-    """The words that the reference does not have in this place, marked."""
+def _joined(material: Material, output: str) -> str:
+    return spelled(output) if material.inflects else output
+
+
+def _marked(material: Material, output: str, reference: str) -> Markup:
+    """The tokens that the reference does not have in this place, marked."""
     if not output.strip():
         return Markup('<span class="gap">(empty)</span>')
     words = re.findall(r"\S+", output)
     matcher = difflib.SequenceMatcher(None, re.findall(r"\S+", reference), words, autojunk=False)
     parts = []
     for kind, _, _, start, end in matcher.get_opcodes():
-        chunk = escape(" ".join(words[start:end]))
+        chunk = escape(_joined(material, " ".join(words[start:end])))
         if chunk:
             parts.append(chunk if kind == "equal" else Markup("<mark>{}</mark>").format(chunk))
-    return Markup(" ").join(parts)
+    return Markup("" if material.inflects else " ").join(parts)
 
 
 def human_eval(material: Material) -> Section:

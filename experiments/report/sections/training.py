@@ -153,7 +153,8 @@ def tau(material: Material) -> Section:
         "computed from the model’s σ. It depends on how the output layer starts, so that the "
         "paper’s τ holds only for OpenNMT’s initialisation (xavier)."
     ]
-    section.blocks = [_tau_table(material, result), _tau_runs(result)]
+    section.blocks = [_tau_table(material, result)]
+    section.blocks += [_tau_runs(result)] if result["runs"] else []
     sweep = [entry for entry in result.get("sweep") or [] if entry["points"]]
     if len({entry["system"] for entry in sweep}) > 1:
         section.blocks.append(_tau_figure(material, sweep))
@@ -199,8 +200,8 @@ def _tau_table(material: Material, result: dict) -> Table:
     table = Table("tau", "τ before training", columns, rows)
     if result.get("equation_3") is not None:
         table.notes = [
-            f"SE Eq. 3 for d_model = {shape['d_model']} and {shape['vocabulary']:,} words gives "
-            f"{number_text(result['equation_3'], 3)}."
+            f"SE Eq. 3 for d_model = {shape['d_model']} and {shape['vocabulary']:,} "
+            f"{material.tokens} gives {number_text(result['equation_3'], 3)}."
         ]
     return finish(material, table, [paper for paper in papers if paper])
 

@@ -212,6 +212,17 @@ def test_the_first_table_says_which_data_each_number_is_of(page, tmp_path):
     assert page.row("glance", "1.5-entmax")["Edit distance"] == "0.200"
 
 
+def test_there_is_no_table_of_runs_without_any(tmp_path):
+    runs = miniature.write_runs(tmp_path, seeds=(1,))
+    path = runs / DATASET / "analysis" / "tau.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert "tau_runs" in Page(report(runs)).rows
+    document["result"] |= {"runs": [], "sweep": []}
+    miniature.write(path, document)
+    page = Page(report(runs))
+    assert "tau_runs" not in page.rows and page.rows["tau"]
+
+
 def test_some_languages_are_shown_like_all_of_them(tmp_path):
     """LANGUAGES= gives the dataset another name, for which there is no config and no target."""
     accuracies = {"out1_att1": 80.0, "out1.5_att2": 84.5}
@@ -251,6 +262,12 @@ def inflected(tmp_path) -> tuple[Path, str]:
     }
     result = {"split": "valid", "forced": [forced], "trees": trees}
     miniature.write(folder / "lattice.json", miniature.answer("lattice", result))
+    word = {"source": "[english] [V] d r a w", "reference": "d r a w n ▁ o u t", "spread": 9.0}
+    outputs = {"out1.5_att1.5": {"text": "d r a w e d ▁ o u t", "chrf": 60.0}}
+    result = miniature.examples(outputs)
+    result |= {"sentences": {"7": {**word, "outputs": outputs}}, "widest": [7]}
+    path = runs / name / "analysis" / "examples.json"
+    miniature.write(path, miniature.answer("examples", result))
     return runs, name
 
 
@@ -267,6 +284,9 @@ def test_a_report_on_words_speaks_of_words_and_characters(inflected):
     drawn = figure(html, "lattice")
     assert "[english] [V] draw<" in drawn and ">drawn &lt;/s&gt;<" in drawn
     assert "<strong dir=auto>[V] [PST] draw</strong>" in figure(html, "search_tree")
+    examples = figure(html, "examples")
+    assert "<dt>word</dt><dd>8</dd>" in examples and ">[english] [V] draw<" in examples
+    assert ">drawn out<" in examples and ">draw<mark>ed</mark> out<" in examples
 
 
 def test_settings_of_inflection_are_compared(inflected):
@@ -346,6 +366,12 @@ def test_search_trees_of_three_words(page, html):
 def test_trees_that_are_cut_short_give_way(tmp_path):
     runs = miniature.write_runs(tmp_path, systems=("softmax", "sparsemax"), seeds=(1,))
     assert "by sparsemax:" in figure(report(runs), "search_tree")  # whatever softmax's BLEU
+    path = runs / DATASET / "sparsemax" / "seed1" / "analysis" / "lattice.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["result"]["trees"][0]["complete"] = False
+    miniature.write(path, document)
+    drawn = figure(report(runs), "search_tree")
+    assert drawn.index("a single hypothesis") < drawn.index("search cut short")  # whole ones first
     runs = miniature.write_runs(tmp_path / "dense", systems=("softmax",), seeds=(1,))
     drawn = figure(report(runs), "search_tree")
     assert "by softmax:" in drawn and drawn.count("search cut short") == 3
