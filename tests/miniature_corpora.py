@@ -102,3 +102,30 @@ def write_home_assistant(raw: Path, strings: dict[str, dict[str, dict]]) -> Path
             members[f"{folder}/{language}.json"] = json.dumps(keys).encode()
     tar(raw / f"{top}.tar.gz", members)
     return raw
+
+
+SIGMORPHON = {
+    "task1/all/finnish": [("tasata", "ette tasanneet", "V;ACT;PST;2;PL")],
+    "task1/surprise/english": [("walk", "walked", "V;PST"), ("go", "went", "V;PST")],
+    "task1/surprise/german": [("Hund", "Hunde", "N;NOM;PL")],
+}
+
+
+def write_sigmorphon(raw: Path, packed: bool, words: dict[str, list] = SIGMORPHON) -> Path:
+    """Words by folder and language, the same ones to train and to test on."""
+    members = {}
+    for stem, examples in words.items():
+        content = text("\t".join(example) for example in examples)
+        for end in ("train-high", "train-medium", "dev", "test"):
+            members[f"{stem}-{end}"] = content
+        members[f"{stem}-covered-test"] = content
+    members["task1/all/kashubian-train-medium"] = text(["a\tb\tN"])
+    members["task1/all/kashubian-dev"] = members["task1/all/kashubian-test"] = text(["a\tb\tN"])
+    if packed:
+        top = {f"conll2018-master/{name}": content for name, content in members.items()}
+        zipped(raw / "conll2018-master.zip", top)
+    else:
+        for name, content in members.items():
+            (raw / name).parent.mkdir(parents=True, exist_ok=True)
+            (raw / name).write_bytes(content)
+    return raw

@@ -15,6 +15,7 @@ from miniature_corpora import (
     write_home_assistant,
     write_iwslt14,
     write_multi30k,
+    write_sigmorphon,
     zipped,
 )
 
@@ -185,32 +186,6 @@ def test_multi30k_reads_compressed_and_plain_files(tmp_path):
     assert {entry["name"]: entry["lines"] for entry in facts["sources"]}["val.en"] == 3
     with pytest.raises(UsageError, match="multi30k has cs, de, en, fr, not 'it'"):
         cleaned(tmp_path / "it", raw, recipe="multi30k", target="it")
-
-
-SIGMORPHON = {
-    "task1/all/finnish": [("tasata", "ette tasanneet", "V;ACT;PST;2;PL")],
-    "task1/surprise/english": [("walk", "walked", "V;PST"), ("go", "went", "V;PST")],
-    "task1/surprise/german": [("Hund", "Hunde", "N;NOM;PL")],
-}
-
-
-def write_sigmorphon(raw: Path, packed: bool) -> Path:
-    members = {}
-    for stem, words in SIGMORPHON.items():
-        content = text("\t".join(word) for word in words)
-        for end in ("train-high", "train-medium", "dev", "test"):
-            members[f"{stem}-{end}"] = content
-        members[f"{stem}-covered-test"] = content
-    members["task1/all/kashubian-train-medium"] = text(["a\tb\tN"])
-    members["task1/all/kashubian-dev"] = members["task1/all/kashubian-test"] = text(["a\tb\tN"])
-    if packed:
-        top = {f"conll2018-master/{name}": content for name, content in members.items()}
-        zipped(raw / "conll2018-master.zip", top)
-    else:
-        for name, content in members.items():
-            (raw / name).parent.mkdir(parents=True, exist_ok=True)
-            (raw / name).write_bytes(content)
-    return raw
 
 
 @pytest.mark.parametrize("packed", [True, False])
