@@ -140,11 +140,15 @@ class SparseTransformerModel(TransformerModel):
     def set_num_updates(self, num_updates):
         """fairseq calls this before each update, where what is logged belongs to the update."""
         super().set_num_updates(num_updates)
-        for name, alphas in self.learned_alphas().items():
-            mean, low, high = alphas.mean(), alphas.min(), alphas.max()
-            for suffix, value in (("", mean), ("_min", low), ("_max", high)):
+        learned = self.learned_alphas()
+        if not learned:
+            return
+        summary = [torch.stack((x.mean(), x.min(), x.max())) for x in learned.values()]
+        # All at once: a GPU would be waited for with each number.
+        for name, values in zip(learned, torch.stack(summary).tolist(), strict=True):
+            for suffix, value in zip(("", "_min", "_max"), values, strict=True):
                 # Weight 0: not a mean over updates.
-                metrics.log_scalar(f"alpha_{name}{suffix}", value.item(), weight=0, round=4)
+                metrics.log_scalar(f"alpha_{name}{suffix}", value, weight=0, round=4)
 
     def learned_alphas(self) -> dict[str, torch.Tensor]:
         """α of each head by attention and layer: encoder0, decoder0, cross0, encoder1 …"""

@@ -58,6 +58,20 @@ def test_resuming_goes_on_with_the_alphas(runs):
     assert [args.encoder_attention_alpha, args.cross_attention_alpha] == ["learned", 2.0]
 
 
+def test_half_precision_trains_like_float32(runs, reversal_data, tmp_path):
+    half = ["--memory-efficient-fp16", "--fp16-init-scale=4", "--max-epoch=1"]
+    done = train(reversal_data, tmp_path, *SPARSE, *half)
+    found, expected = (
+        float(x.records("valid")[-1]["valid_loss"]) for x in (done, runs["first"][0])
+    )
+    assert found == pytest.approx(expected, rel=0.02)
+    steps = done.records("train_inner")
+    assert len({step["alpha_encoder0"] for step in steps}) > 1
+    assert {float(step["loss_scale"]) for step in steps} == {4.0}  # no overflow
+    weights = load(tmp_path / "checkpoint_last.pt")["model"]  # as float32
+    assert all(torch.equal(x, x.half().float()) for name, x in weights.items() if "attn" in name)
+
+
 def test_a_stock_checkpoint_goes_on_as_sparse_transformer(runs):
     stock, continued = runs["saved"][1], runs["second"][1]
     assert float(continued.records("train_inner")[0]["num_updates"]) == (

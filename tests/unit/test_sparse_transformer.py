@@ -79,9 +79,19 @@ def test_each_flag_reaches_its_attention_in_every_layer(task):
     assert extra == {f"encoder.layers.{i}.self_attn.alpha_logits" for i in range(2)}
 
 
-@pytest.mark.parametrize("alphas", [{}, MIXED, ALL_LEARNED])
-def test_incremental_decoding_equals_the_whole(task, alphas):
-    model, batch = build(task, alphas=alphas).eval(), make_batch(task)
+@pytest.mark.parametrize(
+    "alphas, dtype, tolerance",
+    [
+        ({}, torch.float32, 1e-5),
+        (MIXED, torch.float32, 1e-5),
+        (ALL_LEARNED, torch.float32, 1e-5),
+        # Logits are of size 1 here: a few roundings of 2⁻⁸ and 2⁻¹¹.
+        (ALL_LEARNED, torch.bfloat16, 0.05),
+        (ALL_LEARNED, torch.float16, 0.006),
+    ],
+)
+def test_incremental_decoding_equals_the_whole(task, alphas, dtype, tolerance):
+    model, batch = build(task, alphas=alphas).eval().to(dtype), make_batch(task)
     net_input = batch["net_input"]
     source, lengths, target = (
         net_input[k] for k in ("src_tokens", "src_lengths", "prev_output_tokens")
@@ -99,7 +109,32 @@ def test_incremental_decoding_equals_the_whole(task, alphas):
             steps.append(model.decoder(target[:, :t], encoded, incremental_state=state)[0])
     kept = target.ne(task.tgt_dict.pad())[:, 2:]
     got = torch.cat(steps[2:], 1)
-    torch.testing.assert_close(got[kept], whole[:, 2:][kept], rtol=1e-4, atol=1e-5)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got[kept], whole[:, 2:][kept], rtol=10 * tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_trains_every_parameter_and_alpha(task, dtype):
+    """Near float32's gradients, with padding in source and target."""
+    model = build(task, alphas=ALL_LEARNED, dropout=0.0, attention_dropout=0.0)
+    batch = make_batch(task)
+    pads = [batch["net_input"]["src_tokens"], batch["target"]]
+    assert all((tokens == task.tgt_dict.pad()).any() for tokens in pads)
+    gradients = []
+    for kind in (torch.float32, dtype):
+        model = model.to(kind)
+        model.zero_grad()
+        scored = logits(model, batch).float().log_softmax(-1)
+        kept = batch["target"].ne(task.tgt_dict.pad())
+        (-scored.gather(2, batch["target"].unsqueeze(2)).squeeze(2)[kept]).sum().backward()
+        gradients.append({n: p.grad.float() for n, p in model.named_parameters()})
+    exact, rounded = gradients
+    for name, gradient in rounded.items():
+        assert gradient.isfinite().all(), name
+        if name.endswith("alpha_logits"):
+            assert (gradient != 0).all(), name
+        error = (gradient - exact[name]).norm() / exact["decoder.embed_tokens.weight"].norm()
+        assert error < (0.05 if dtype is torch.bfloat16 else 0.01), name
 
 
 def test_padding_of_the_batch_changes_nothing(task):
@@ -173,6 +208,18 @@ def test_learned_alphas_are_logged_by_layer(task):
 
 
 SUFFIXES = ("", "_min", "_max")
+
+
+def test_logging_learned_alphas_waits_for_the_device_once(task, monkeypatch):
+    """Each transfer of a number makes the host wait for all that a GPU has yet to do."""
+    model, calls = build(task, alphas=ALL_LEARNED), []
+    for name in ("item", "tolist", "__float__"):
+        original = getattr(torch.Tensor, name)
+        counted = lambda x, name=name, original=original: calls.append(name) or original(x)  # noqa: E731
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    with metrics.aggregate(new_root=True):
+        model.set_num_updates(1)
+    assert calls == ["tolist"]
 
 
 def test_learned_alphas_survive_a_half_precision_checkpoint(task):
