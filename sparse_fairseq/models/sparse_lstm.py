@@ -10,10 +10,11 @@ import torch
 from fairseq import utils
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.lstm import Linear, LSTMDecoder, LSTMEncoder, LSTMModel, base_architecture
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import UsageError
 from ..functional import entmax
+from ..modules import KeepsAlpha
 
 
 class SparseLSTMEncoder(LSTMEncoder):
@@ -29,12 +30,12 @@ class SparseLSTMEncoder(LSTMEncoder):
         return states, hidden, cell, is_padding
 
 
-class GeneralAttention(nn.Module):
+class GeneralAttention(KeepsAlpha):
     """z_j = sᵀ W h_j, π = entmax(z), c = Σ π_j h_j (S2S Eq. 1 with α-entmax)."""
 
     def __init__(self, state_size: int, source_size: int, alpha: float):
         super().__init__()
-        self.alpha = alpha
+        self.alpha = self.alpha_setting = alpha
         self.project = Linear(state_size, source_size, bias=False)
 
     def forward(self, state: Tensor, source: Tensor, is_padding: Tensor) -> tuple[Tensor, Tensor]:

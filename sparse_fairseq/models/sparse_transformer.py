@@ -73,6 +73,7 @@ def _attention_options(cfg, which: str) -> dict:
     side = cfg.decoder if which == "decoder" else cfg.encoder
     return {
         "alpha": getattr(cfg, f"{which}_attention_alpha"),
+        "alpha_flag": f"--{which}-attention-alpha",
         "dropout": cfg.attention_dropout,
         "q_noise": cfg.quant_noise.pq,
         "qn_block_size": cfg.quant_noise.pq_block_size,

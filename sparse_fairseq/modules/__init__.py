@@ -1,5 +1,6 @@
 """Building blocks of the sparse architectures."""
 
-from .sparse_attention import LEARNED, SparseMultiheadAttention
+from .alpha_state import LEARNED, KeepsAlpha, expect_checkpoint
+from .sparse_attention import SparseMultiheadAttention
 
-__all__ = ["LEARNED", "SparseMultiheadAttention"]
+__all__ = ["LEARNED", "KeepsAlpha", "SparseMultiheadAttention", "expect_checkpoint"]

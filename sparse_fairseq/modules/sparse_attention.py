@@ -9,12 +9,10 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from .. import functional as sf
-
-LEARNED = "learned"
-Alpha = float | str  # a number of at least 1, or LEARNED
+from .alpha_state import LEARNED, Alpha, KeepsAlpha
 
 
-class SparseMultiheadAttention(MultiheadAttention):
+class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
     """fairseq's attention with α-entmax in place of softmax.
 
     With α = 1 it is fairseq's own, and so is its state; rows in which every key is masked get
@@ -22,11 +20,20 @@ class SparseMultiheadAttention(MultiheadAttention):
     head (Correia, Niculae & Martins 2019, "Adaptively Sparse Transformers").
     """
 
-    def __init__(self, *args, alpha: Alpha = 1.0, **kwargs):
+    unsaved_alpha = 1.0
+
+    def __init__(
+        self, *args, alpha: Alpha = 1.0, alpha_flag: str = KeepsAlpha.alpha_flag, **kwargs
+    ):
         super().__init__(*args, **kwargs)
+        self.alpha_flag = alpha_flag
         self.constant_alpha = None if alpha == LEARNED else float(alpha)
         if self.constant_alpha is None:
             self.alpha_logits = nn.Parameter(torch.randn(self.num_heads))
+
+    @property
+    def alpha_setting(self) -> Alpha:
+        return LEARNED if self.constant_alpha is None else self.constant_alpha
 
     @property
     def alpha(self) -> float | Tensor:

@@ -28,6 +28,7 @@ from ..generation import (
     SparseSequenceScorer,
 )
 from ..generation.report import ExactnessReport, output_of_command
+from ..modules import expect_checkpoint
 from ..optim import tell_validation_loss
 from ..output_init import formula_tau, is_tied, scale_to_xavier
 from ..output_transform import (
@@ -92,6 +93,7 @@ class SparseTranslationTask(TranslationTask):
         self._criterion = criterion
         if self._new_model is not None:
             self._prepare_training(self._new_model.decoder, criterion)
+            expect_checkpoint(self._new_model, finetuning=self._is_finetuning())
             self._new_model = None
         return criterion
 

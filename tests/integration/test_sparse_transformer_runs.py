@@ -1,6 +1,7 @@
 """--arch sparse_transformer through fairseq-train and fairseq-generate, as a user runs them."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -82,6 +83,28 @@ def test_a_stock_checkpoint_goes_on_as_sparse_transformer(runs):
     after = load(runs["folder"] / "stock" / "checkpoint_last.pt")
     assert after["model"].keys() == stock["model"].keys()
     assert after["cfg"]["model"].arch == "sparse_transformer"
+
+
+def test_a_run_goes_on_with_its_own_alphas_only(runs, reversal_data):
+    """Whatever fairseq's own complaint would be: a traceback, or none."""
+    others = (["--encoder-attention-alpha=1.5"], ["--cross-attention-alpha=1.5"])
+    resume = partial(train, reversal_data, runs["folder"] / "mixed", *SPARSE, ok=False)
+    for done in together(*(partial(resume, *other, "--max-epoch=3") for other in others)):
+        assert done.code == 1 and "Traceback" not in done.text
+        (line,) = (x for x in done.err.splitlines() if x.startswith("sparse_fairseq: error:"))
+        assert re.search(
+            "--(encoder|cross)-attention-alpha is 1.5, .* (learned|2): repeat it", line
+        )
+
+
+def test_finetuning_starts_to_learn_alphas(runs, reversal_data, tmp_path):
+    start = f"--finetune-from-model={runs['folder'] / 'stock' / 'checkpoint_last.pt'}"
+    softmax = ["--arch=sparse_transformer", "--criterion=cross_entropy", *ALPHAS]
+    done = train(reversal_data, tmp_path, *softmax, start, "--max-update=3")
+    changes = re.findall(r"--(\w+)-attention-alpha: from 1 to ([\w.]+)", done.out)
+    assert changes == [("encoder", "learned"), ("decoder", "1.5"), ("cross", "2")]
+    weights = load(tmp_path / "checkpoint_last.pt")["model"]
+    assert "encoder.layers.0.self_attn.alpha_logits" in weights
 
 
 def test_decoding_needs_no_flag_and_prints_alignments(runs, reversal_data):

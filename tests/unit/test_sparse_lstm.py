@@ -12,6 +12,7 @@ from sparse_fairseq.errors import UsageError
 from sparse_fairseq.functional.reference import entmax as slow_entmax
 from sparse_fairseq.generation.decoder_states import DecoderStates
 from sparse_fairseq.models.sparse_lstm import GeneralAttention
+from sparse_fairseq.modules.alpha_state import STATE_KEY
 
 SIZES = {"encoder_embed_dim": 6, "decoder_embed_dim": 6, "decoder_hidden_size": 8}
 
@@ -101,7 +102,7 @@ def test_softmax_attention_is_that_of_fairseqs_lstm(task):
     args = {**SIZES, "encoder_hidden_size": 4, "encoder_layers": 2, "decoder_layers": 2}
     args = Namespace(**args, decoder_out_embed_dim=8, encoder_bidirectional=True, criterion="any")
     stock = LSTMModel.build_model(args, task).double().eval()
-    state = {k: v for k, v in ours.state_dict().items() if "output_transform" not in k}
+    state = {k: v for k, v in ours.state_dict().items() if not k.endswith("_version")}
     state["decoder.attention.input_proj.weight"] = state.pop("decoder.attention.project.weight")
     # Stock has no bias here, and takes [c; s] for [s; c].
     ours.decoder.combine.bias.zero_()
@@ -222,3 +223,14 @@ def test_presets_have_the_sizes_of_the_paper(task, arch, units, layers, dropout)
 def test_wrong_flags_are_named(task, args, complaint):
     with pytest.raises(UsageError, match=complaint):
         task.build_model(Namespace(arch="sparse_lstm", criterion="any", **SIZES, **args))
+
+
+def test_a_run_goes_on_with_its_own_alpha_only():
+    """A state that does not say it is taken as it is: α was not part of it at first."""
+    task = make_task()
+    state = make_model(task, alpha=1.0).state_dict()
+    other = make_model(task, alpha=2.0)
+    make_criterion(task, "cross_entropy")  # after which the model is one to be trained
+    with pytest.raises(UsageError, match="--attention-alpha is 2, that of the checkpoint 1: repea"):
+        other.load_state_dict(state)
+    other.load_state_dict({k: x for k, x in state.items() if not k.endswith(STATE_KEY)})

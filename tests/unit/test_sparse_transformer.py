@@ -4,13 +4,16 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.dataclass.configs import EMAConfig
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from tiny_fairseq import SIZES, make_batch, make_task
+from fairseq.models.ema.ema import EMA
+from tiny_fairseq import SIZES, make_batch, make_criterion, make_task
 
 from sparse_fairseq.errors import UsageError
 from sparse_fairseq.models.sparse_transformer import parse_alpha
 from sparse_fairseq.modules import LEARNED, SparseMultiheadAttention
+from sparse_fairseq.modules.alpha_state import STATE_KEY
 
 PRESETS = ["", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big", "_wmt_en_de_big_t2t"]
 PRESETS += ["_vaswani_wmt_en_de_big", "_vaswani_wmt_en_fr_big"]
@@ -75,8 +78,11 @@ def test_each_flag_reaches_its_attention_in_every_layer(task):
         expected[f"decoder.layers.{layer}.self_attn"] = 1.5
         expected[f"decoder.layers.{layer}.encoder_attn"] = 2.0
     assert {name: m.constant_alpha for name, m in attentions(model).items()} == expected
-    extra = model.state_dict().keys() - build(task).state_dict().keys()
-    assert extra == {f"encoder.layers.{i}.self_attn.alpha_logits" for i in range(2)}
+    state = model.state_dict()
+    names = {None: "alpha_logits", 1.5: STATE_KEY, 2.0: STATE_KEY}
+    saved = {f"{attention}.{names[alpha]}": alpha for attention, alpha in expected.items()}
+    assert state.keys() - build(task).state_dict().keys() == saved.keys()
+    assert all(alpha is None or state[key].item() == alpha for key, alpha in saved.items())
 
 
 @pytest.mark.parametrize(
@@ -229,6 +235,66 @@ def test_learned_alphas_survive_a_half_precision_checkpoint(task):
     loaded.load_state_dict(state, strict=True)
     for name, alpha in loaded.learned_alphas().items():
         torch.testing.assert_close(alpha, model.learned_alphas()[name], rtol=1e-7, atol=0)
+
+
+def to_be_trained(alphas, **config):
+    """A model as fairseq-train builds it, before a checkpoint is loaded."""
+    task = make_task(**config)
+    model = build(task, alphas=alphas)
+    make_criterion(task, "cross_entropy")
+    return model
+
+
+OTHER_ALPHAS = [
+    ({}, {"encoder": LEARNED}, "--encoder-attention-alpha is learned, that of the checkpoint 1"),
+    ({"cross": LEARNED}, {"cross": "1.5"}, "--cross-attention-alpha is 1.5, .* learned: repeat it"),
+    ({"decoder": "1.5"}, {"decoder": "1.6"}, "--decoder-attention-alpha is 1.6, .* 1.5: repeat it"),
+    ({"decoder": "1.5"}, {}, "--decoder-attention-alpha is 1, that of the checkpoint 1.5"),
+    ({}, {"cross": "1.3"}, "--cross-attention-alpha is 1.3, that of the checkpoint 1: repeat it"),
+]
+
+
+@pytest.mark.parametrize("before, wanted, message", OTHER_ALPHAS)
+def test_a_run_goes_on_with_its_own_alphas_only(task, before, wanted, message):
+    """In half precision, too, which would round 1.6."""
+    for model in (build(task, alphas=before), build(task, alphas=before).half()):
+        to_be_trained(before).load_state_dict(model.state_dict())
+        with pytest.raises(UsageError, match=message) as error:
+            to_be_trained(wanted).load_state_dict(model.state_dict())
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("before, wanted, message", OTHER_ALPHAS)
+def test_finetuning_may_change_alphas_but_not_unlearn_them(task, before, wanted, message, caplog):
+    model, fresh = build(task, alphas=before), to_be_trained(wanted, finetune_from_model="x.pt")
+    own = {k: x.clone() for k, x in fresh.state_dict().items() if k.endswith("alpha_logits")}
+    if LEARNED in before.values():
+        with pytest.raises(UsageError, match=message):
+            fresh.load_state_dict(model.state_dict())
+        return
+    with caplog.at_level("INFO"):
+        fresh.load_state_dict(model.state_dict())
+    (flag,) = (f"--{which}-attention-alpha" for which in {**before, **wanted})
+    assert len([r for r in caplog.records if r.message.startswith(f"{flag}: from ")]) == 1
+    found = fresh.state_dict()
+    assert all(torch.equal(found[k], x) for k, x in own.items())
+    assert torch.equal(found["encoder.layers.0.fc1.weight"], model.encoder.layers[0].fc1.weight)
+
+
+def test_loaders_take_alpha_from_the_flags_of_the_checkpoint(task):
+    """Also where the state does not say it; but learned α must be there."""
+    state = {k: x for k, x in build(task, alphas=MIXED).state_dict().items() if STATE_KEY not in k}
+    build(task, alphas=MIXED).load_state_dict(state)
+    with pytest.raises(UsageError, match="--decoder-attention-alpha is learned"):
+        build(task, alphas=ALL_LEARNED).load_state_dict(state)
+
+
+def test_a_moving_average_keeps_its_alphas(task):
+    model = to_be_trained(MIXED)
+    average = EMA(model, EMAConfig(ema_decay=0.5))
+    for _ in range(3):
+        average.step(model)
+    to_be_trained(MIXED).load_state_dict(average.get_model().state_dict())
 
 
 def test_the_output_can_be_fused_with_the_loss(task):
