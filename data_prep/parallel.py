@@ -28,7 +28,10 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], jobs: int) -
     """``map`` in ``jobs`` processes. Executor.map would take all items before it gives any."""
     others = multiprocessing.active_children()
     waiting: deque = deque()
-    with ProcessPoolExecutor(jobs, initializer=_worker, initargs=(os.getpid(),)) as pool:
+    # Workers share what was made before them, and are our own children, by which they know that
+    # we live; neither is so with the start method that Python has by default since 3.14.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, context, _worker, (os.getpid(),)) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))

@@ -1,7 +1,10 @@
 """Segmentation: merges that subword-nmt learnt do the same in fastBPE; counting stays small."""
 
 import io
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from miniature_corpora import VOCABULARY, sentences, text
@@ -100,3 +103,15 @@ def test_chunks_are_taken_as_they_are_needed_and_come_back_in_order():
     assert len(taken) <= 10
     assert list(results) == list(range(3, 100))
     assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
+
+
+def test_workers_live_whatever_pythons_start_method_is():
+    """forkserver, which is the default from 3.14 on, makes them children of another process."""
+    code = (
+        "import multiprocessing, time; from data_prep.parallel import ordered_map; "
+        "multiprocessing.set_start_method('forkserver'); "
+        "assert list(ordered_map(time.sleep, [1.5], 1)) == [None]"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
