@@ -20,6 +20,7 @@ from typing import Any
 from data_prep import archives
 from data_prep.files import sha256, write_json
 from data_prep.progress import Progress
+from data_prep.records import read_record
 from sparse_fairseq.errors import UsageError
 
 TIMEOUT = 30.0
@@ -83,7 +84,7 @@ def _variants(name: str) -> list[str]:
 
 def check(source: Source, path: Path, lock_file: Path) -> dict[str, Any]:
     """Compares a file with what recipe and lock file know of it; adds a new one to the latter."""
-    known = json.loads(lock_file.read_text()) if lock_file.exists() else {}
+    known = _read_lock(lock_file) if lock_file.exists() else {}
     key = str(Path(source.name).parent / path.name)
     entry = {"name": key, "url": source.url, "size": path.stat().st_size, "sha256": sha256(path)}
     # The checksums are of the official file, not of the same text compressed or uncompressed.
@@ -107,6 +108,16 @@ def check(source: Source, path: Path, lock_file: Path) -> dict[str, Any]:
         raise Wrong(f"it is {error}") from error
     write_json(lock_file, {**known, key: entry})
     return entry
+
+
+def _read_lock(path: Path) -> dict[str, dict[str, Any]]:
+    """What was used before."""
+    remedy = "remove it, and what is used next is taken on trust"
+    known = read_record(path, remedy)
+    for name, entry in known.items():
+        if not isinstance(entry, dict) or not {"size", "sha256"} <= entry.keys():
+            raise UsageError(f"{path} is broken ({name} has no size or no sha256): {remedy}")
+    return known
 
 
 def _md5(path: Path) -> str:
@@ -154,11 +165,19 @@ def _write_validator(part: Path, validator: str | None) -> None:
         _validator_file(part).unlink(missing_ok=True)
 
 
+def _read_validator(part: Path) -> str | None:
+    """None, and so a new start, where there is none or a broken one."""
+    try:
+        return str(json.loads(_validator_file(part).read_text()))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def _download_once(url: str, part: Path, timeout: float) -> None:
     """One request; raises if the file is not complete afterwards."""
     headers = {"User-Agent": "sparse_fairseq"}
-    if part.exists() and _validator_file(part).exists():
-        validator = json.loads(_validator_file(part).read_text())
+    validator = _read_validator(part)
+    if part.exists() and validator:
         # If-Range: a file that changed in between comes whole instead of as a wrong second half.
         headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": validator}
     request = urllib.request.Request(url, headers=headers)

@@ -25,6 +25,7 @@ from data_prep.download import obtain
 from data_prep.files import lock, sha256, write_json
 from data_prep.parallel import chunks, ordered_map
 from data_prep.progress import Progress
+from data_prep.records import read_record
 from data_prep.spec import LEARNT, DataSpec
 from sparse_fairseq.errors import UsageError
 
@@ -63,7 +64,8 @@ def prepared(spec: DataSpec, out: Path) -> dict[str, Any] | None:
     """data.json's content if the data is there; UsageError if it was made from another spec."""
     if not (out / "data.json").exists():
         return None
-    found = json.loads((out / "data.json").read_text())
+    remedy = "remove it, text and bin (raw may stay), or give another directory"
+    found = read_record(out / "data.json", remedy, "spec", "sizes", "checksums")
     for key, wanted in spec.to_mapping().items():
         if found["spec"].get(key) != wanted:
             raise UsageError(
@@ -138,6 +140,9 @@ def clean(spec: DataSpec, out: Path, work: Path, raw: Path | None, jobs: int) ->
         columns = [spec.source, spec.target, *getattr(recipe, "LABELS", ())]
         for split in SPLITS:
             _clean_split(spec, folder / split, columns, splits[split], words, facts, jobs)
+        by_recipe = {key: n for key, n in dropped.items() if key.split(": ")[0] not in SPLITS}
+        for reason, number in by_recipe.items():
+            print(f"dropped {number:,} entries of the raw files: {reason}", file=sys.stderr)
         for language, counted in words.items():
             counted.write(folder / f"words.{language}")
         write_json(folder / "facts.json", facts)

@@ -7,7 +7,6 @@ gives. Codes are learnt with subword-nmt and applied with fastBPE.
 import functools
 import heapq
 import io
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from data_prep import archives
 from data_prep.files import atomic_output, write_json
 from data_prep.parallel import chunks, ordered_map
 from data_prep.progress import Progress, track
+from data_prep.records import read_record
 from data_prep.spec import LEARNT, DataSpec
 from sparse_fairseq.errors import UsageError
 
@@ -196,9 +196,11 @@ def interactive_flags(bin_dir: Path, spec: DataSpec | None = None) -> list[str]:
     With ``spec``, of data that have yet to be made.
     """
     path = bin_dir / RECORD
+    remedy = "prepare the data anew (python -m data_prep)"
     if spec is None and not path.exists():
-        raise UsageError(f"{path} is missing: prepare the data anew (python -m data_prep)")
-    record = _record(spec) if spec else json.loads(path.read_text())
+        raise UsageError(f"{path} is missing: {remedy}")
+    keys = ("source", "target", "tokenizer", "segmentation", "models")
+    record = _record(spec) if spec else read_record(path, remedy, *keys)
     flags = [f"--source-lang={record['source']}", f"--target-lang={record['target']}"]
     if record["tokenizer"] == "moses":
         flags.append("--tokenizer=moses")

@@ -1,8 +1,9 @@
 """One module per dataset: where its files are, and which pairs of lines they hold.
 
 A recipe has `DEFAULTS` (its values of a DataSpec), `sources(spec, raw)` (the files it needs) and
-`read(spec, files, scratch)`, which gives for each split the raw pairs of lines, as bytes and in
-order. It does not clean or segment them. `LABEL` names a third column, where there is one.
+`read(spec, files, scratch, dropped)`, which gives for each split the raw pairs of lines, as bytes
+and in order, and counts in `dropped` by reason what it leaves out itself. It does not clean or
+segment them. `LABELS` names the columns after the first two, where there are any.
 """
 
 import importlib

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from data_prep import archives, formats
-from data_prep.clean import Row, aligned, joined
+from data_prep.clean import Row, Rows, aligned, joined
 from data_prep.download import Source
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
@@ -35,9 +35,11 @@ def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter
     tests = [[f"de-en/IWSLT14.{name}.de-en.{lang}.xml" for lang in languages] for name in TESTS]
     archives.unpack(files[ARCHIVE.name], scratch, chain(train, *tests))
 
-    def talks(valid: bool) -> Iterator[Row]:
-        pairs = aligned(scratch / train[0], scratch / train[1], formats.transcripts)
-        return (row for n, row in enumerate(pairs, 1) if (n % VALID_EVERY == 0) == valid)
+    pairs = aligned(scratch / train[0], scratch / train[1], formats.transcripts)
+
+    def talks(valid: bool) -> Rows:
+        share = 1 / VALID_EVERY if valid else 1 - 1 / VALID_EVERY
+        return Rows(lambda: _talks(pairs, valid), *pairs.counted, share=share)
 
     return {
         "train": talks(valid=False),
@@ -46,3 +48,7 @@ def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter
             *(aligned(scratch / left, scratch / right, formats.segments) for left, right in tests)
         ),
     }
+
+
+def _talks(pairs: Rows, valid: bool) -> Iterator[Row]:
+    return (row for n, row in enumerate(pairs, 1) if (n % VALID_EVERY == 0) == valid)

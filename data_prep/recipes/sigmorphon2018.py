@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep import archives
-from data_prep.clean import Row
+from data_prep.clean import Row, Rows
 from data_prep.download import Source
 from data_prep.inflection import example
 from data_prep.spec import DataSpec, nearest
@@ -68,10 +68,12 @@ def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter
         paths = archives.unpack(files[ARCHIVE.name], scratch, [top + name for name in wanted])
         files = dict(zip(wanted, paths, strict=True))
     ends = {"train": f"-train-{spec.setting}", "valid": "-dev", "test": "-test"}
-    return {
-        split: _examples([(name, files[name]) for name in sorted(files) if name.endswith(end)], end)
-        for split, end in ends.items()
-    }
+    return {split: _split(files, end) for split, end in ends.items()}
+
+
+def _split(files: dict[str, Path], end: str) -> Rows:
+    parts = [(name, files[name]) for name in sorted(files) if name.endswith(end)]
+    return Rows(lambda: _examples(parts, end), *(path for _, path in parts))
 
 
 def _examples(parts: list[tuple[str, Path]], end: str) -> Iterator[Row]:

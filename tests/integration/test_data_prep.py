@@ -205,7 +205,7 @@ def tree_memory(pid: int) -> float:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux")
 def test_200_000_pairs_show_the_rate_and_the_memory(tmp_path, capsys):
-    """The issue's bound is 1.5 GB for 5 million pairs; what streams costs the same for 200,000."""
+    """The bound is 1.5 GB for 5 million pairs; what streams costs the same for 200,000."""
     size = 200_000
     raw = write_multi30k(tmp_path / "raw", {**SIZES, "train": size})
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -16,6 +16,8 @@ from miniature_corpora import tar
 from data_prep import download
 from data_prep.download import Source, obtain
 from data_prep.files import sha256
+from data_prep.prepare import prepared
+from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
@@ -167,6 +169,37 @@ def test_the_first_use_locks_size_checksum_and_lines(server, tmp_path):
     with pytest.raises(UsageError, match="text.en is not the right file: its size is 8, not 13 as"):
         obtain(source, tmp_path / "raw")
     assert not path.exists()
+
+
+BROKEN = ["", '{"text.en": ', "[1]", '{"text.en": {"size": 1}}', b"\xff"]
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_lock_file_is_one_line_and_removes_nothing(tmp_path, content):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "text.en").write_bytes(b"one\n")
+    (raw / "lock.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError, match="lock.json is broken .*: remove it") as error:
+        obtain(Source("text.en", "http://127.0.0.1:9/none"), raw)
+    assert "\n" not in str(error.value)
+    assert (raw / "text.en").exists()
+
+
+@pytest.mark.parametrize("content", [*BROKEN, '{"spec": {}, "sizes": {}}'])
+def test_a_broken_data_json_is_one_line(tmp_path, content):
+    path = tmp_path / "data.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError, match="data.json is broken .*: remove it") as error:
+        prepared(DataSpec.from_mapping({"recipe": "multi30k", "operations": 60}), tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_part_with_a_broken_validator_starts_anew(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(b"x" * 1000)
+    (tmp_path / "file.part.json").write_text('"on')
+    get(server, "/file", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
 
 
 def test_files_of_the_user_come_first_and_are_never_removed(server, tmp_path):

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import operator
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from miniature_corpora import (
     zipped,
 )
 
-from data_prep import prepare
+from data_prep import prepare, recipes
 from data_prep.download import obtain
 from data_prep.prepare import SPLITS, clean
 from data_prep.recipes import home_assistant, iwslt17, lefff, wmt13_en_ru, wmt14_en_de, wmt16_ro_en
@@ -56,6 +58,20 @@ def test_iwslt14_validates_on_every_23rd_pair_and_tests_on_five_sets(tmp_path):
     assert texts["valid.de"] == [pair[0] for pair in pairs[22::23]]
     assert texts["train.en"] == [pair[1] for n, pair in enumerate(pairs, 1) if n % 23]
     assert texts["test.en"][:3] == [pair[1] for pair in sentences(("de", "en"), 3, seed=1)]
+
+
+@pytest.mark.parametrize("recipe", ["iwslt14", "sigmorphon2018"])
+def test_how_many_rows_will_come_is_known_before(tmp_path, recipe):
+    """About how many: the bar's time left is made from it."""
+    if recipe == "iwslt14":
+        raw = write_iwslt14(tmp_path / "raw", size=115)
+    else:
+        raw = write_sigmorphon(tmp_path / "raw", packed=False)
+    module, spec = recipes.load(recipe), DataSpec.from_mapping({"recipe": recipe})
+    files = {s.name: obtain(s, tmp_path / "out", raw)[0] for s in module.sources(spec, raw)}
+    splits = module.read(spec, files, tmp_path / "scratch", Counter())
+    for split in ("train", "valid"):
+        assert operator.length_hint(splits[split]) == pytest.approx(len([*splits[split]]), rel=0.1)
 
 
 def test_iwslt14_in_the_other_direction_swaps_the_sides(tmp_path):
@@ -127,7 +143,7 @@ def test_wmt14_joins_three_corpora_and_reads_sgml(tmp_path, any_checksum):
     assert list(zip(texts["test.en"], texts["test.de"], strict=True)) == tests
 
 
-def test_wmt13_turns_the_headlines_round(tmp_path, any_checksum):
+def test_wmt13_turns_the_headlines_round(tmp_path, any_checksum, capsys):
     raw, languages = tmp_path / "raw", ("en", "ru")
     for seed, (name, pattern) in enumerate(
         {
@@ -147,6 +163,8 @@ def test_wmt13_turns_the_headlines_round(tmp_path, any_checksum):
     assert facts["sizes"] == {"train": 10, "valid": 4, "test": 3}
     assert (texts["train.en"][-1], texts["train.ru"][-1]) == ("Red river", "Красная река")
     assert facts["dropped"] == {"wiki.ru-en: not two columns": 1}
+    log = capsys.readouterr().err
+    assert "dropped 1 entries of the raw files: wiki.ru-en: not two columns\n" in log
     assert wmt13_en_ru.HEADLINES.name in [entry["name"] for entry in facts["sources"]]
 
 
@@ -214,7 +232,9 @@ def test_sigmorphon_languages_and_settings(tmp_path):
         cleaned(tmp_path / "c", raw, recipe="sigmorphon2018", languages="kashubian")
 
 
-def test_lefff_splits_by_verb_and_leaves_out_forms_that_have_a_rival(tmp_path, any_checksum):
+def test_lefff_splits_by_verb_and_leaves_out_forms_that_have_a_rival(
+    tmp_path, any_checksum, capsys
+):
     lines = [
         "le\tdet\tle\tms",
         "payer\tv\tpayer\tW",
@@ -236,6 +256,7 @@ def test_lefff_splits_by_verb_and_leaves_out_forms_that_have_a_rival(tmp_path, a
     assert not lemmas["valid"] & lemmas["test"]
     assert texts["train.src"][0].startswith(("[v] [F] [1] [s] ", "[v] [F] [3] [s] "))
     assert facts["dropped"]["more than one form"] == 2
+    assert "dropped 2 entries of the raw files: more than one form\n" in capsys.readouterr().err
     assert not any("p a y" in line for line in texts["train.src"])
 
 

@@ -115,3 +115,9 @@ def test_workers_live_whatever_pythons_start_method_is():
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_broken_record_of_the_segmentation_is_one_line(tmp_path):
+    (tmp_path / segmentation.RECORD).write_text('{"source": "de"}')
+    with pytest.raises(UsageError, match="is broken .it has no target.: prepare the data anew"):
+        segmentation.interactive_flags(tmp_path)
