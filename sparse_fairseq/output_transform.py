@@ -81,7 +81,6 @@ class OutputTransform(nn.Module):
         super().__init__()
         self.settings = settings or OutputSettings()
         self.found_in_checkpoint = False  # by the last load_state_dict
-        self.can_fuse = False  # whether the decoder's output layer can answer with a loss
         self._fused_target: Tensor | None = None
 
     @property
@@ -182,8 +181,7 @@ def attach_output_transform(model: nn.Module) -> OutputTransform:
     transform = decoder.output_transform = OutputTransform()
     decoder.get_normalized_probs = MethodType(_get_normalized_probs, decoder)
     layer = output_layer(decoder)
-    if layer is not None and _is_plain_projection(decoder):
-        transform.can_fuse = True
+    if _is_plain_projection(decoder):
         decoder.output_layer = MethodType(_output_layer, decoder)
     for module in model.modules():
         if layer is not None and isinstance(module, nn.Embedding) and module.weight is layer.weight:
@@ -202,6 +200,24 @@ def _is_plain_projection(decoder: nn.Module) -> bool:
     """Whether decoder.output_layer is fairseq's own F.linear and nothing more."""
     own = getattr(type(decoder), "output_layer", None)
     return own in (TransformerDecoderBase.output_layer, LSTMDecoder.output_layer)
+
+
+def can_fuse(decoder: nn.Module) -> bool:
+    """Whether the decoder's output layer can answer with a loss: whether nothing but the product
+    with its weight makes the logits. That may change while a model lives: layers are wrapped,
+    quantised, watched."""
+    layer = output_layer(decoder)
+    ours = getattr(getattr(decoder, "output_layer", None), "__func__", None) is _output_layer
+    return ours and layer is not None and _is_plain_layer(layer)
+
+
+def _is_plain_layer(layer: nn.Module) -> bool:
+    plain = type(layer).forward in (nn.Linear.forward, nn.Embedding.forward)
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooks = [hook for kind in kinds for hook in getattr(layer, kind).values()]
+    # Ours is for what the layer is as an embedding.
+    others = [x for x in hooks if getattr(x, "__func__", None) is not OutputTransform.scale_input]
+    return plain and "forward" not in vars(layer) and not others
 
 
 def _output_layer(self, features, **kwargs):
@@ -223,8 +239,8 @@ def output_layer(decoder: nn.Module) -> nn.Module | None:
     """The module whose `weight` [vocabulary, hidden] makes the logits, or None if there is none."""
     for name in ("output_projection", "fc_out", "fc3"):
         layer = getattr(decoder, name, None)
-        if isinstance(layer, nn.Linear):
-            return layer
+        if layer is not None:
+            return layer if isinstance(layer, nn.Linear) else None
     if getattr(decoder, "adaptive_softmax", None) is None and getattr(
         decoder, "share_input_output_embed", False
     ):

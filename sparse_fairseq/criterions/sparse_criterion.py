@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 
 from ..errors import UsageError
-from ..output_transform import OutputSettings
+from ..output_transform import OutputSettings, can_fuse
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class SparseCriterion(FairseqCriterion):
         self.label_smoothing = cfg.label_smoothing
         self.sentence_avg = cfg.sentence_avg
         self.fused_output = not cfg.no_fused_output
+        self._told = False  # that it cannot be done
         uncounted = torch.tensor(uncounted_symbols(task.target_dictionary))
         self.register_buffer("uncounted", uncounted, persistent=False)
 
@@ -81,15 +82,20 @@ class SparseCriterion(FairseqCriterion):
             "label_smoothing": self.label_smoothing,
             "uncounted": self.uncounted,
         }
-        if self.fused_output and not transform.can_fuse:
-            logger.info("this architecture's output layer cannot be fused with the loss")
-            self.fused_output = False
-        if not self.fused_output:
+        if not (self.fused_output and self._can_fuse(model.decoder)):
             logits = model(**sample["net_input"])[0]
             return transform.loss(logits, target, reduction="none", **options)
         with transform.fused(target, **options) as stats:
             loss = model(**sample["net_input"])[0]
         return loss, stats[0]
+
+    def _can_fuse(self, decoder) -> bool:
+        fusible = can_fuse(decoder)
+        if not fusible and not self._told:
+            name = type(decoder).__name__
+            logger.info(f"the output layer of {name} cannot be fused with the loss")
+            self._told = True
+        return fusible
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:

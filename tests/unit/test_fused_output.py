@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_fairseq import make_batch, make_criterion, make_model, make_task
 
+from sparse_fairseq.functional import entmax_loss
 from sparse_fairseq.output_transform import OutputTransform
 
 CRITERIA = {
@@ -71,8 +72,10 @@ def test_50_updates_are_the_same_with_and_without(model, name, monkeypatch):
         assert ours["support"] == pytest.approx(expected["support"], abs=1.5)
 
 
-@pytest.mark.parametrize("arch", ["fconv", "lightconv"])
-def test_other_architectures_fall_back_with_one_line(arch, caplog):
+@pytest.mark.parametrize(
+    "arch, decoder", [("fconv", "FConvDecoder"), ("lightconv", "LightConvDecoder")]
+)
+def test_other_architectures_fall_back_with_one_line(arch, decoder, caplog):
     task = make_task()
     model = make_model(task, arch)
     criterion = make_criterion(task, "entmax_loss")
@@ -81,8 +84,86 @@ def test_other_architectures_fall_back_with_one_line(arch, caplog):
             loss, _, _ = criterion(model, make_batch(task, seed=seed))
             assert loss.isfinite()
     assert [r.message for r in caplog.records if "fused" in r.message] == [
-        "this architecture's output layer cannot be fused with the loss"
+        f"the output layer of {decoder} cannot be fused with the loss"
     ]
+
+
+class Doubled(torch.nn.Linear):
+    """A stand-in for LoRA and the like: a Linear that does more than its product."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Wrapped(torch.nn.Module):
+    """A stand-in for a quantised layer: no Linear, and its weight is not what it takes."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.weight = layer, torch.zeros_like(layer.weight)
+
+    def forward(self, x):
+        return 2 * self.layer(x)
+
+
+def subclass(decoder, name):
+    layer = getattr(decoder, name)
+    setattr(decoder, name, Doubled(layer.in_features, layer.out_features, layer.bias is not None))
+    getattr(decoder, name).load_state_dict(layer.state_dict())
+
+
+def own_forward(decoder, name):
+    layer = getattr(decoder, name)
+    forward = layer.forward
+    layer.forward = lambda x: 2 * forward(x)
+
+
+CHANGES = {
+    "subclass": subclass,
+    "wrapped": lambda decoder, name: setattr(decoder, name, Wrapped(getattr(decoder, name))),
+    "own forward": own_forward,
+    "hook": lambda decoder, name: getattr(decoder, name).register_forward_hook(
+        lambda module, args, out: 2 * out
+    ),
+    "pre-hook": lambda decoder, name: getattr(decoder, name).register_forward_pre_hook(
+        lambda module, args: 2 * args[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("model", ["untied", "tied", "lstm"])
+def test_what_was_done_to_the_layer_after_some_updates_counts(model, change, caplog, monkeypatch):
+    """The loss is that of the logits which the model gives, whatever makes them."""
+    calls, (arch, args) = count_fused(monkeypatch), MODELS[model]
+    task = make_task()
+    model = make_model(task, arch, dropout=0.0, **args).eval()
+    criterion = make_criterion(task, "entmax_loss", alpha=1.5)
+    sample = make_batch(task)
+    before, _, _ = criterion(model, sample)
+    assert len(calls) == 1
+    CHANGES[change](model.decoder, "fc_out" if arch == "lstm" else "output_projection")
+    with caplog.at_level(logging.INFO):
+        losses = [float(criterion(model, sample)[0]) for _ in range(2)]
+    assert len(calls) == 1
+    assert len([r for r in caplog.records if "cannot be fused" in r.message]) == 1
+    with torch.no_grad():
+        logits = model(**sample["net_input"])[0]
+    padding = task.tgt_dict.pad()
+    expected = entmax_loss(logits, sample["target"], 1.5, ignore_index=padding, reduction="sum")
+    assert losses[0] == losses[1] == pytest.approx(float(expected), rel=1e-5)
+    assert losses[0] != pytest.approx(float(before), rel=1e-3)
+
+
+def test_a_hook_that_is_gone_is_forgotten(monkeypatch):
+    calls, task = count_fused(monkeypatch), make_task()
+    model, criterion = make_model(task), make_criterion(task, "entmax_loss")
+    handle = model.decoder.output_projection.register_forward_hook(lambda *args: None)
+    criterion(model, make_batch(task))
+    assert not calls
+    handle.remove()
+    criterion(model, make_batch(task))
+    assert len(calls) == 1
 
 
 def test_decoding_between_updates_gets_logits():

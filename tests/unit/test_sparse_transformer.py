@@ -14,6 +14,7 @@ from sparse_fairseq.errors import UsageError
 from sparse_fairseq.models.sparse_transformer import parse_alpha
 from sparse_fairseq.modules import LEARNED, SparseMultiheadAttention
 from sparse_fairseq.modules.alpha_state import STATE_KEY
+from sparse_fairseq.output_transform import can_fuse
 
 PRESETS = ["", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big", "_wmt_en_de_big_t2t"]
 PRESETS += ["_vaswani_wmt_en_de_big", "_vaswani_wmt_en_fr_big"]
@@ -298,4 +299,4 @@ def test_a_moving_average_keeps_its_alphas(task):
 
 
 def test_the_output_can_be_fused_with_the_loss(task):
-    assert build(task, alphas=MIXED).decoder.output_transform.can_fuse
+    assert can_fuse(build(task, alphas=MIXED).decoder)
