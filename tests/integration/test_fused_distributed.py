@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_ema_from_checkpoint
 from fairseq_runs import together, train
-from test_training import last, weights
+from test_training import last, two_workers, weights
 
 ENTMAX = ["--criterion=entmax_loss", "--dropout=0", "--max-epoch=1"]
 
@@ -19,6 +19,10 @@ def assert_same_weights(found: dict, expected: dict, tolerance: float) -> None:
     for key in expected:
         close = {"atol": tolerance, "rtol": tolerance, "equal_nan": True}  # entmax has no tau
         torch.testing.assert_close(found[key], expected[key], **close)
+
+
+def assert_fused(finished) -> None:
+    assert "cannot be fused" not in finished.text
 
 
 def two_lstm_workers(data, save_dir, backend, *args):
@@ -39,6 +43,22 @@ def test_two_workers_of_an_lstm_equal_one_without_fusing(reversal_data, tmp_path
     expected = weights(tmp_path / "one")
     for backend in ("pytorch_ddp", "legacy_ddp"):
         two = two_lstm_workers(reversal_data, tmp_path / backend, backend, *args)
+        assert_fused(two)
+        assert last(two) == pytest.approx(last(plain), abs=1e-4)
+        assert_same_weights(weights(tmp_path / backend), expected, 1e-4)
+
+
+def test_workers_that_accumulate_equal_one_without_fusing(reversal_data, tmp_path):
+    """Gradients of all but the last of an update's batches stay where they are: under no_sync."""
+    alone = ["--update-freq=4", "--no-fused-output"]
+    plain = train(reversal_data, tmp_path / "one", *ENTMAX, *alone)
+    expected = weights(tmp_path / "one")
+    for backend in ("pytorch_ddp", "legacy_ddp"):
+        args = [reversal_data, tmp_path / backend, backend, *ENTMAX, "--update-freq=2"]
+        two = two_workers(*args)
+        assert_fused(two)
+        updates = [x.records("train_inner")[-1]["num_updates"] for x in (two, plain)]
+        assert updates[0] == updates[1]
         assert last(two) == pytest.approx(last(plain), abs=1e-4)
         assert_same_weights(weights(tmp_path / backend), expected, 1e-4)
 
@@ -51,6 +71,7 @@ def test_ema_clipping_and_checkpointing_are_the_same_without_fusing(reversal_dat
         partial(run, tmp_path / "fused", *args),
         partial(run, tmp_path / "plain", *args, "--no-fused-output"),
     )
+    assert_fused(fused)
     assert float(fused.records("train")[-1]["train_clip"]) > 50  # % of updates that were clipped
     assert last(fused) == pytest.approx(last(plain), abs=1e-4)
     assert_same_weights(weights(tmp_path / "fused"), weights(tmp_path / "plain"), 1e-4)
