@@ -47,6 +47,8 @@ def test_each_family_trains_and_its_checkpoint_loads(reversal_data, tmp_path):
         first, *_, final = done.records("train_inner")
         assert set(first) == set(final) >= LOGGED and "ppl" not in first
         assert float(final["loss"]) < float(first["loss"]), arch
+        fused = arch in ("lstm", "transformer_align", "bart_base")
+        assert ("cannot be fused" in done.text) != fused, arch
         (model,), _ = load_model_ensemble([str(tmp_path / arch / "checkpoint_last.pt")])
         kind = model.decoder.output_transform.kind
         assert kind == ("entmax" if arch == "lstm" else "alpha_relu")
@@ -136,6 +138,7 @@ def test_two_workers_equal_one_with_update_freq_2(reversal_data, tmp_path):
     expected = weights(tmp_path / "one")
     for backend in ("pytorch_ddp", "legacy_ddp"):
         two = two_workers(reversal_data, tmp_path / backend, backend, *args)
+        assert "cannot be fused" not in one.text + two.text
         assert last(two) == pytest.approx(last(one), abs=1e-4)
         found = weights(tmp_path / backend)
         for key in expected:
