@@ -23,6 +23,8 @@ COMMON: Flags = {
 }
 # Settings under which a run may go on after a change: it only gets longer.
 LENGTH = ("max-epoch", "max-update")
+# How often fairseq looks and saves, in epochs.
+INTERVALS = ("save-interval", "validate-interval")
 
 
 @dataclasses.dataclass(frozen=True)

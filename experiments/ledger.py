@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from data_prep.files import write_json
 from sparse_fairseq.errors import UsageError
 
-from .commands import LENGTH, readable, train_settings
+from .commands import INTERVALS, LENGTH, readable, train_settings
 from .config import Flags
 from .manifest import now, provenance
 from .plan import Plan
 from .runs import MANIFEST, Run
+from .scoring import training_ended
 
 
 class Ledger:
@@ -41,7 +43,7 @@ class Ledger:
         if stage == "train":
             return None
         if stage == "generate":
-            trained = [_finish_time(member, "train") for member in self.plan.members(self.run)]
+            trained = [finish_time(member, "train") for member in self.plan.members(self.run)]
             return {"train": trained, **self.plan.config.generate} if all(trained) else None
         generated = self.stages.get("generate", {}).get("finished")
         return {"generate": generated, "metric": self.plan.config.metric} if generated else None
@@ -53,17 +55,37 @@ class Ledger:
         before, settings = self.manifest.get("settings"), self.settings
         if before is None:
             return False
-        for key in sorted({*before, *settings} - {*LENGTH}):
+        self._refuse_changes(before, settings)
+        return before == settings and "train" in self.stages
+
+    def _refuse_changes(self, before: Flags, settings: Flags) -> None:
+        """An error if training could not go on with ``settings`` as if they had always held."""
+        for key in LENGTH:
+            if self._has_model() and length(before, key) > length(settings, key):
+                longer = f"{key} = {before.get(key, 'unlimited')}, not {settings[key]}"
+                raise UsageError(f"{self.run.name} was trained longer ({longer}): {self._afresh()}")
+        # EPOCHS= may have made the intervals shorter than the config has them.
+        same_length = all(length(before, key) == length(settings, key) for key in LENGTH)
+        free = {*LENGTH} if same_length else {*LENGTH, *INTERVALS}
+        for key in sorted({*before, *settings} - free):
             if before.get(key) != settings.get(key):
                 change = f"{key} = {before.get(key)}, now it is {settings.get(key)}"
                 raise UsageError(f"{self.run.name} was trained with {change}: {self._afresh()}")
         if self.manifest["data"]["checksums"] != self.plan.data_checksums():
             raise UsageError(f"{self.run.name}: the data are others now: {self._afresh()}")
-        for key in LENGTH:
-            if "train" in self.stages and (before.get(key) or 0) > (settings.get(key) or 0):
-                longer = f"{key} = {before[key]}, not {settings.get(key)}"
-                raise UsageError(f"{self.run.name} was trained longer ({longer}): {self._afresh()}")
-        return before == settings and "train" in self.stages
+
+    def _has_model(self) -> bool:
+        """Whether there is something that fairseq would go on from."""
+        return "train" in self.stages or (self.run.checkpoints / "checkpoint_last.pt").exists()
+
+    def has_trained_to_the_end(self) -> bool:
+        """Whether fairseq-train ended with these settings, though nobody wrote that down.
+
+        Called again, it would do one update beyond --max-update before it looks.
+        """
+        if self.manifest.get("settings") != self.settings or not self.run.checkpoint.is_file():
+            return False
+        return training_ended(self.run.train_log, self.manifest.get("train_log_start", 0))
 
     def _afresh(self) -> str:
         return f"remove {readable(self.run.path)}, or use another directory (RUNS=)"
@@ -71,13 +93,18 @@ class Ledger:
     def begin(self, stage: str, commands: list[list[str]]) -> None:
         """Writes down what is about to be done; until it is, the stage is not finished."""
         self.stages.pop(stage, None)
+        settings = self.settings if stage == "train" else self.manifest.get("settings", {})
+        if self.manifest.get("settings") != settings:
+            # What the log says before this is about a shorter training.
+            log = self.run.train_log
+            self.manifest["train_log_start"] = log.stat().st_size if log.is_file() else 0
         data = self.plan.data.absolute()
         self.manifest |= {
             "dataset": self.run.dataset,
             "system": self.run.system,
             "seed": self.run.seed,
             "config": json.loads(json.dumps(dataclasses.asdict(self.plan.config))),
-            "settings": self.settings,
+            "settings": settings,
             "data": {
                 "bin": str(data / "bin"),
                 "text": str(data / "text"),
@@ -97,8 +124,13 @@ class Ledger:
         self.run.__dict__["manifest"] = self.manifest
 
 
-def _finish_time(run: Run, stage: str) -> str | None:
+def finish_time(run: Run, stage: str) -> str | None:
     try:
         return Run(run.path).manifest["stages"][stage]["finished"]
     except (OSError, ValueError, KeyError):
         return None
+
+
+def length(settings: Flags, key: str) -> float:
+    """How long training may last by ``key``: what is not set does not limit it."""
+    return settings.get(key) or math.inf

@@ -8,7 +8,7 @@ from pathlib import Path
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
-from .commands import Workers, generate_command, readable, train_command, train_settings
+from .commands import INTERVALS, Workers, generate_command, readable, train_command, train_settings
 from .config import Config, load_config, unknown
 from .runs import Run
 from .systems import system_flags
@@ -130,7 +130,9 @@ def _with_options(config: Config, options: argparse.Namespace) -> Config:
     if options.epochs is not None:
         if options.epochs < 1:
             raise UsageError(f"EPOCHS={options.epochs}: at least 1 is needed")
-        config = config.replaced("train", **{"max-epoch": options.epochs})
+        # A config that counts in updates, or looks every tenth epoch, would leave no checkpoint.
+        often = {key: 1 for key in INTERVALS if config.train.get(key, 1) > options.epochs}
+        config = config.replaced("train", **{"max-epoch": options.epochs, **often})
     if options.languages:
         languages = options.languages.split()
         # A dataset of its own: neither data nor runs are those of all languages.

@@ -160,7 +160,8 @@ def _perform_one(
             join_training(plan, run, workers, threads, processes)
         return
     with lock(run.path / ".lock", run.name) as held:
-        stages = RunStages(plan, run, workers, threads, processes, held)
+        # A new Run: while we waited, somebody else may have done all of it.
+        stages = RunStages(plan, Run(run.path), workers, threads, processes, held)
         for stage in plan.stages:
             if stage != "data":
                 stages.perform(stage, functools.partial(progress.line, run.name, stage))

@@ -130,12 +130,22 @@ def training_summary(path: Path, metric: str, maximize: bool) -> dict[str, Any]:
         summary["epochs"] = max(epochs)
     scored = [r for r in valid.values() if f"valid_{metric}" in r]
     if scored:
-        best = (max if maximize else min)(scored, key=lambda r: r[f"valid_{metric}"])
+        # Of equals the last: fairseq replaces its best checkpoint by one that is as good.
+        better = max if maximize else min
+        best = better(reversed(scored), key=lambda r: r[f"valid_{metric}"])
         summary["updates"] = best["valid_num_updates"]
         for key in ("loss", "accuracy", "support", "total_score", "zero_targets", "bleu"):
             if f"valid_{key}" in best:
                 summary[f"valid_{key}"] = best[f"valid_{key}"]
     return summary
+
+
+def training_ended(path: Path, start: int = 0) -> bool:
+    """Whether the last that fairseq-train did was to end; ``start``: where in the log to begin."""
+    if not path.is_file():
+        return False
+    text = path.read_bytes()[start:]
+    return text.rfind(b"| done training in ") > text.rfind(b"| Start iterating over samples")
 
 
 def find_tau(path: Path) -> float | None:

@@ -17,7 +17,7 @@ from sparse_fairseq.errors import UsageError
 from .analysis.energy import Meter
 from .commands import Workers, readable, train_command
 from .config import Config
-from .ledger import Ledger
+from .ledger import Ledger, finish_time
 from .plan import SPLITS, Plan
 from .processes import Processes
 from .runs import Run
@@ -52,19 +52,26 @@ class RunStages:
             getattr(self, f"_{stage}")(on_line)
 
     def _train(self, on_line: Callable[[str], None]) -> None:
+        if not self.ledger.has_trained_to_the_end():
+            self._call_fairseq_train(on_line)
+        if not self.run.checkpoint.is_file():
+            why = "no validation took place: see validate-interval and save-interval"
+            raise UsageError(f"{self.run.name} has no {self.run.checkpoint.name}, {why}")
+        summary = training_summary(self.run.train_log, *best_metric(self.plan.config))
+        self.ledger.manifest["tau"] = find_tau(self.run.train_log)
+        self.ledger.finish("train", seconds=summary.get("train_seconds"))
+
+    def _call_fairseq_train(self, on_line: Callable[[str], None]) -> None:
         repair_last_checkpoint(self.run.checkpoints)
         settings, bin_dir = self.ledger.settings, self.plan.data / "bin"
         command = train_command(settings, bin_dir, self.run.checkpoints, self.workers)
         self.ledger.begin("train", [command])
         with Meter(self.run.path):
             self.processes.run(command, self.run.train_log, self.lock, self.threads, on_line)
-        summary = training_summary(self.run.train_log, *best_metric(self.plan.config))
-        self.ledger.manifest["tau"] = find_tau(self.run.train_log)
-        self.ledger.finish("train", seconds=summary.get("train_seconds"))
 
     def _generate(self, on_line: Callable[[str], None]) -> None:
         for member in self.plan.members(self.run):
-            if not member.checkpoint.is_file():
+            if not member.checkpoint.is_file() or not finish_time(member, "train"):
                 raise UsageError(f"{member.name} has not been trained: make {member.name}/train")
         averages = self.plan.average_commands(self.run)
         commands = [self.plan.generate_command(self.run, split, self.workers) for split in SPLITS]
@@ -124,7 +131,7 @@ def join_training(
 ) -> None:
     """Trains as one of the workers that do not keep the books."""
     ledger = Ledger(plan, run)
-    if not ledger.is_finished("train"):
+    if not ledger.is_finished("train") and not ledger.has_trained_to_the_end():
         command = train_command(ledger.settings, plan.data / "bin", run.checkpoints, workers)
         processes.run(command, run.path / f"train.rank{workers.rank}.log", None, threads)
 

@@ -74,6 +74,15 @@ def test_training_summary_takes_the_last_word_on_each_epoch(tmp_path):
     assert find_tau(path) == 0.125
 
 
+def test_of_equal_validations_the_last_is_the_best(tmp_path):
+    """As fairseq has it, which replaces checkpoint_best.pt by one that is as good."""
+    path = tmp_path / "train.log"
+    line = '{} | INFO | valid | {{"epoch": {}, "valid_bleu": "{}", "valid_num_updates": "{}"}}\n'
+    scores = enumerate((7, 8, 8, 6), 1)
+    path.write_text("".join(line.format("now", i, bleu, 10 * i) for i, bleu in scores))
+    assert training_summary(path, "bleu", maximize=True)["updates"] == 30
+
+
 def test_bleu_carries_its_signature():
     scores = corpus_scores(["a b c d e"], ["a b c d e"], "en")
     assert scores["bleu"] == pytest.approx(100)
