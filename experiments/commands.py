@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Workers:
     count: int
     flags: Flags
     rank: int = 0
+    local: bool = False  # fairseq starts all of them itself, on this machine
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
@@ -41,18 +43,28 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
     return int(environment.get("RANK", environment.get("SLURM_PROCID", "0")))
 
 
-def find_workers(gpus: int | None, environment: Mapping[str, str] = os.environ) -> Workers:
-    """GPUs of this machine, or what torchrun or SLURM started us as; else the CPU."""
+def find_workers(
+    gpus: int | None, environment: Mapping[str, str] = os.environ, pretend: bool = False
+) -> Workers:
+    """GPUs of this machine, or what torchrun or SLURM started us as; else the CPU.
+
+    ``pretend``: for commands that are only shown, GPUs need not be there.
+    """
+    if gpus is not None and gpus < 0:
+        raise UsageError(f"GPUS={gpus}: 0 (none) or more are needed")
     if "WORLD_SIZE" in environment and "RANK" in environment:
         count = int(environment["WORLD_SIZE"])
+        if not pretend and not _gpu_count():
+            raise UsageError("torchrun is for GPUs, and this machine has none: leave it out")
         return Workers(count, {"distributed-world-size": count}, launched_rank(environment))
-    present = _gpu_count()
     if int(environment.get("SLURM_NTASKS", "1")) > 1:
-        return _slurm_workers(environment, present)
-    count = present if gpus is None else gpus
-    if count > present:
+        return _slurm_workers(environment, _gpu_count())
+    count = gpus if gpus is not None else _gpu_count()
+    if not count:
+        return Workers(1, {"cpu": True})
+    if not pretend and count > (present := _gpu_count()):
         raise UsageError(f"GPUS={count}, but this machine has {present}")
-    return Workers(count, {"distributed-world-size": count}) if count else Workers(1, {"cpu": True})
+    return Workers(count, {"distributed-world-size": count}, local=True)
 
 
 def _slurm_workers(environment: Mapping[str, str], gpus_here: int) -> Workers:
@@ -85,16 +97,54 @@ def train_settings(config: Config, system: str, seed: int) -> Flags:
 
 def train_command(settings: Flags, bin_dir: Path, save_dir: Path, workers: Workers) -> list[str]:
     flags = dict(settings)
-    accumulate = flags.pop("accumulate")
-    if accumulate % workers.count:
-        choices = [str(n) for n in range(1, accumulate + 1) if accumulate % n == 0]
-        raise UsageError(
-            f"{workers.count} workers cannot share an update of {accumulate} batches: "
-            f"use {', '.join(choices)} (GPUS=)"
-        )
-    device = {**workers.flags, "update-freq": accumulate // workers.count}
+    kind, size = batch_size(flags)
+    share, frequency = shares(size, flags.pop("accumulate"), workers.count)
+    if not share:
+        raise UsageError(f"{workers.count} workers cannot share an update of {size} {kind}")
+    device = {**workers.flags, kind: share, "update-freq": frequency}
+    if workers.local and workers.count > 1:
+        # Else fairseq, inside a SLURM allocation, takes all GPUs that it finds there.
+        device["distributed-init-method"] = f"tcp://localhost:{_port(save_dir)}"
     common = {"save-dir": readable(save_dir), **COMMON}
     return _command("fairseq-train", bin_dir, {**flags, **device, **common})
+
+
+def batch_size(settings: Flags) -> tuple[str, int]:
+    """The flag that says how big a batch is, and how big."""
+    kind = "max-tokens" if "max-tokens" in settings else "batch-size"
+    return kind, settings[kind]
+
+
+def shares(size: int, accumulate: int, workers: int) -> tuple[int, int]:
+    """What one of the workers takes at a time, and how many times for one update.
+
+    Together it is ``size`` × ``accumulate``, or as near as whole numbers come. No worker takes
+    more at a time than ``size``, which may be all that its memory holds.
+
+    >>> shares(4096, 8, 2), shares(4096, 4, 8), shares(64, 1, 3)
+    ((4096, 4), (2048, 1), (21, 1))
+    """
+    total, fewest = size * accumulate, -(-accumulate // workers)
+    for frequency in range(fewest, accumulate + 1):
+        if total % (workers * frequency) == 0:
+            return total // (workers * frequency), frequency
+    return min(size, round(total / (workers * fewest))), fewest
+
+
+def batch_note(settings: Flags, workers: Workers) -> str | None:
+    """What to tell people if workers cannot share an update in whole numbers."""
+    kind, size = batch_size(settings)
+    total = size * settings["accumulate"]
+    share, frequency = shares(size, settings["accumulate"], workers.count)
+    if share * frequency * workers.count == total:
+        return None
+    now = f"{workers.count} × {frequency} × {share} = {workers.count * frequency * share:,}"
+    return f"an update of {total:,} ({kind}) is shared as {now}"
+
+
+def _port(save_dir: Path) -> int:
+    """The same for one run, which nobody else may train now; below those that systems give away."""
+    return 10_000 + zlib.crc32(str(save_dir.absolute()).encode()) % 20_000
 
 
 def generate_command(

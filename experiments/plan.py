@@ -8,7 +8,15 @@ from pathlib import Path
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
-from .commands import INTERVALS, Workers, generate_command, readable, train_command, train_settings
+from .commands import (
+    INTERVALS,
+    Workers,
+    batch_note,
+    generate_command,
+    readable,
+    train_command,
+    train_settings,
+)
 from .config import Config, load_config, unknown
 from .runs import Run
 from .systems import system_flags
@@ -71,6 +79,22 @@ class Plan:
             commands += self.average_commands(run)
             commands += [self.generate_command(run, split, workers) for split in SPLITS]
         return commands
+
+    def batch_note(self, workers: Workers) -> str | None:
+        """What to tell about the batches of these workers, the same in all runs."""
+        if "train" not in self.stages:
+            return None
+        return batch_note(train_settings(self.config, self.config.systems[0], 1), workers)
+
+    @property
+    def report_commands(self) -> list[list[str]]:
+        """What analyses all runs of the dataset, and what makes a page of it."""
+        dataset, root = self.config.dataset, self.options.runs_root
+        program = ["python", "-m"]
+        return [
+            [*program, "experiments.analysis", readable(root / dataset)],
+            [*program, "experiments.report", dataset, "--runs-root", readable(root)],
+        ]
 
     def average_commands(self, run: Run) -> list[list[str]]:
         """Where the config keeps a moving average, it is what decodes."""

@@ -74,10 +74,12 @@ def main(arguments: list[str] | None = None) -> None:
 def show(plan: Plan) -> None:
     """Prints every command line, as a user could paste it into a shell at the project's root."""
     commands = [plan.data_command] if "data" in plan.stages else []
-    workers = find_workers(plan.options.gpus)
+    workers = find_workers(plan.options.gpus, pretend=True)
     for run in plan.runs:
         commands += plan.commands(run, workers)
     check_flags(plan, commands)
+    if plan.options.report:
+        commands += plan.report_commands
     for command in commands:
         print(shlex.join(command))
 
@@ -115,11 +117,10 @@ def report(plan: Plan, processes: Processes) -> None:
     shown = [path for x in sources for path in (x / MANIFEST, *x.glob("analysis/**/*.json"))]
     newest = max((path.stat().st_mtime for path in shown if path.is_file()), default=0.0)
     if not page.is_file() or page.stat().st_mtime < newest:
-        folder = readable(root / dataset)
-        processes.run_visibly(["python", "-m", "experiments.analysis", folder], allow_failure=True)
+        analyse, write_page = plan.report_commands
+        processes.run_visibly(analyse, allow_failure=True)
         write_results(root, dataset)
-        command = ["python", "-m", "experiments.report", dataset, "--runs-root", readable(root)]
-        processes.run_visibly(command)
+        processes.run_visibly(write_page)
     print(table(json.loads((root / dataset / "results.json").read_text(encoding="utf-8"))))
     print(f"\nreport: {readable(page)}")
 
@@ -130,6 +131,8 @@ def _perform(plan: Plan, runs: list[Run], processes: Processes) -> None:
     jobs = plan.options.jobs or (cores if "cpu" in workers.flags else 1)
     jobs = max(1, min(jobs, len(runs)))
     check_flags(plan, [command for run in runs for command in plan.commands(run, workers)])
+    if note := plan.batch_note(workers):
+        print(f"sparse_fairseq: {note}", file=sys.stderr)
     with RunsProgress(plan.config, len(runs), plan.stages, plan.sentences()) as progress:
         one = functools.partial(
             _perform_one, plan, workers, max(1, cores // jobs), processes, progress

@@ -1,10 +1,21 @@
 """Configs: what they may say, what the systems of the papers are, and the commands that follow."""
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from experiments.commands import Workers, find_workers, train_command, train_settings
+from experiments import commands
+from experiments.commands import (
+    Workers,
+    batch_note,
+    find_workers,
+    shares,
+    train_command,
+    train_settings,
+)
 from experiments.config import CONFIGS, Batch, load_config
 from experiments.systems import system_flags
 from sparse_fairseq.errors import UsageError
@@ -138,13 +149,67 @@ def test_the_batch_stays_the_same_however_many_workers_share_it(gpus, accumulate
     assert "--max-tokens=4096" in command
 
 
-def test_workers_that_cannot_share_a_batch_are_refused():
-    settings = train_settings(load_config("iwslt14_de_en"), "relu15", 1)
-    with pytest.raises(UsageError, match="3 workers cannot share .* use 1, 2, 4, 8"):
-        train_command(settings, Path("bin"), Path("out"), Workers(3, {}))
+def words(settings: dict, workers: Workers) -> list[str]:
+    return train_command(settings, Path("bin"), Path("out"), workers)
 
 
-def test_workers_of_torchrun_and_slurm_are_found():
+@pytest.mark.parametrize(
+    ("dataset", "gpus", "flags"),
+    [
+        ("demo", 2, ["--max-tokens=1024", "--update-freq=1"]),
+        ("wmt14_en_de", 8, ["--max-tokens=2048", "--update-freq=1"]),
+        ("iwslt17_de_en", 4, ["--batch-size=16", "--update-freq=1"]),
+        ("iwslt14_de_en", 16, ["--max-tokens=2048", "--update-freq=1"]),
+    ],
+)
+def test_more_workers_than_batches_take_smaller_ones(dataset, gpus, flags):
+    settings = train_settings(load_config(dataset), "softmax", 1)
+    workers = Workers(gpus, {})
+    assert set(flags) <= set(words(settings, workers))
+    assert batch_note(settings, workers) is None
+
+
+@given(*(st.integers(1, n) for n in (5000, 12, 40)))
+def test_workers_share_an_update_as_declared_or_nearly(size, accumulate, count):
+    share, frequency = shares(size, accumulate, count)
+    assert share <= size
+    together, declared = share * frequency * count, size * accumulate
+    assert abs(together - declared) <= frequency * count / 2
+    if accumulate % count == 0:
+        assert share == size and together == declared
+
+
+def test_an_update_that_cannot_be_shared_in_whole_numbers_says_so():
+    settings = train_settings(load_config("iwslt17_de_en"), "softmax", 1)
+    assert batch_note(settings, Workers(3, {})) == (
+        "an update of 64 (batch-size) is shared as 3 × 1 × 21 = 63"
+    )
+    with pytest.raises(UsageError, match="200 workers cannot share an update of 64 batch-size"):
+        words(settings, Workers(200, {}))
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setattr(commands, "_gpu_count", lambda: 2)
+
+
+def test_all_gpus_are_used_unless_somebody_says_how_many(two_gpus):
+    assert find_workers(None, {}).count == 2
+    assert find_workers(1, {}).count == 1
+    assert find_workers(0, {}) == CPU
+
+
+def test_a_number_of_gpus_holds_inside_a_slurm_allocation(two_gpus):
+    """fairseq takes all GPUs of a one-task allocation, unless it is told where to meet."""
+    settings = train_settings(load_config("demo"), "relu15", 1)
+    workers = find_workers(2, {"SLURM_NTASKS": "1", "SLURM_JOB_NODELIST": "node1"})
+    (method,) = [x for x in words(settings, workers) if "init-method" in x]
+    assert re.fullmatch(r"--distributed-init-method=tcp://localhost:\d{5}", method)
+    one = words(settings, find_workers(1, {}))
+    assert not any("init-method" in word for word in one)
+
+
+def test_workers_of_torchrun_and_slurm_are_found(two_gpus):
     torchrun = find_workers(None, {"WORLD_SIZE": "8", "RANK": "3"})
     assert (torchrun.count, torchrun.rank) == (8, 3)
     slurm = find_workers(
@@ -155,6 +220,12 @@ def test_workers_of_torchrun_and_slurm_are_found():
     assert slurm.flags == {"distributed-world-size": 4, "distributed-port": 10_077}
 
 
-def test_more_gpus_than_there_are_is_an_error():
-    with pytest.raises(UsageError, match="GPUS=99"):
+def test_gpus_that_are_not_there_are_an_error(monkeypatch):
+    monkeypatch.setattr(commands, "_gpu_count", lambda: 0)
+    with pytest.raises(UsageError, match="GPUS=99, but this machine has 0"):
         find_workers(99, {})
+    assert find_workers(99, {}, pretend=True).count == 99
+    with pytest.raises(UsageError, match="GPUS=-1"):
+        find_workers(-1, {})
+    with pytest.raises(UsageError, match="torchrun is for GPUs"):
+        find_workers(None, {"WORLD_SIZE": "2", "RANK": "0"})

@@ -103,6 +103,8 @@ def test_a_model_that_is_still_being_trained_does_not_decode(place):
 
 def test_who_waited_for_a_run_does_not_do_it_again(place, monkeypatch):
     """The second call looked at the run before the first one had done it."""
+    interrupt_training(place)
+    place.commands.run_commands.clear()
     others = iter([place.plan()])
 
     @contextmanager
