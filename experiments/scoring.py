@@ -5,9 +5,11 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from data_prep import recipes
 
 EXACTNESS = re.compile(
     r"raw=(\w+)\tnormalized=(\w+)\texhaustive=(\w+)\thypotheses=(\d+)\tstatus=(\w+)"
@@ -84,19 +86,48 @@ def exactness(sentences: Sequence[Generated]) -> dict[str, float]:
     }
 
 
-def corpus_scores(
-    hypotheses: Sequence[str], references: Sequence[str], target_lang: str
-) -> dict[str, Any]:
-    """Detokenised sacreBLEU and chrF, each with the signature that says how it was made."""
-    from sacrebleu.metrics import BLEU, CHRF
+def is_tokenised(data: Mapping[str, Any]) -> bool:
+    """Whether the text of a config's data came with its words divided, as KFTT's does."""
+    recipe = data.get("recipe")
+    usual = recipes.load(recipe).DEFAULTS if recipe in recipes.NAMES else {}
+    spec = {**usual, **{key: value for key, value in data.items() if value is not None}}
+    # Sentencepiece takes raw text, and therefore no tokeniser either.
+    return spec.get("tokenizer") == "none" and spec.get("segmentation") != "sentencepiece"
 
-    # sacreBLEU has tokenisers of its own for languages without spaces.
-    tokenize = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}.get(target_lang[:2], "13a")
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    target_lang: str,
+    tokenised: bool = False,
+) -> dict[str, Any]:
+    """sacreBLEU and chrF, each with the signature that says how it was made."""
+    from sacrebleu.metrics import CHRF
+
+    bleu = _tokenised_bleu() if tokenised else _detokenised_bleu(target_lang)
     scores: dict[str, Any] = {}
-    for name, metric in (("bleu", BLEU(tokenize=tokenize)), ("chrf", CHRF())):
+    for name, metric in (("bleu", bleu), ("chrf", CHRF())):
         scores[name] = metric.corpus_score(list(hypotheses), [list(references)]).score
         scores[f"{name}_signature"] = str(metric.get_signature())
     return scores
+
+
+def _tokenised_bleu():
+    from sacrebleu.metrics import BLEU
+
+    return BLEU(tokenize="none", force=True)  # else it warns of tokenised text
+
+
+def _detokenised_bleu(target_lang: str):
+    """With sacreBLEU's own tokenisers for languages without spaces."""
+    from sacrebleu.metrics import BLEU
+
+    language = target_lang.partition("-")[0]
+    tokenize = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}.get(language, "13a")
+    try:
+        return BLEU(tokenize=tokenize)
+    except RuntimeError:  # MeCab is not installed; characters need no package
+        return BLEU(tokenize="char")
 
 
 def log_records(path: Path, logger: str) -> Iterator[dict[str, float]]:

@@ -25,6 +25,7 @@ from .scoring import (
     corpus_scores,
     exactness,
     find_tau,
+    is_tokenised,
     read_generated,
     sentences_per_second,
     training_summary,
@@ -117,7 +118,8 @@ class RunStages:
             languages = read_languages(self.run, split)
             scores = inflection_scores(hypotheses, references, languages)
         else:
-            scores = corpus_scores(hypotheses, references, self.run.target_lang)
+            tokenised = is_tokenised(self.plan.config.data)
+            scores = corpus_scores(hypotheses, references, self.run.target_lang, tokenised)
         generated = self.run.generated(split)
         return {
             **scores,

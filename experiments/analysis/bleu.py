@@ -22,7 +22,7 @@ from data_prep.segmentation import RECORD, tokenizer
 from data_prep.spec import DataSpec
 
 from ..runs import Run
-from ..scoring import corpus_scores
+from ..scoring import corpus_scores, is_tokenised
 from .common import Analysis, NotMeasured, beam_hypotheses
 
 SPLITS = ("test", "valid")
@@ -52,7 +52,8 @@ def score(run: Run, split: str) -> dict:
         raise ValueError(
             f"{run.name}: {len(hypotheses)} translations of {split}, {len(references)} references"
         )
-    scores = corpus_scores(hypotheses, references, run.target_lang)
+    tokenised = is_tokenised(run.config["data"])
+    scores = corpus_scores(hypotheses, references, run.target_lang, tokenised)
     return {**row, "sentences": len(hypotheses), **scores, **tokenized_bleu(run, split)}
 
 
@@ -131,7 +132,11 @@ def compare(runs: list[Run], split: str, samples: int) -> list[dict]:
             two = by_name[one, min(seeds)], by_name[other, min(seeds)]
             references = two[0].references(split)
             tests = paired_bootstrap(
-                *(run.hypotheses(split) for run in two), references, two[0].target_lang, samples
+                *(run.hypotheses(split) for run in two),
+                references,
+                two[0].target_lang,
+                samples,
+                is_tokenised(two[0].config["data"]),
             )
             names = {"baseline": one, "system": other, "seed": min(seeds)}
             pairs += [{**names, **test} for test in tests]
@@ -139,13 +144,18 @@ def compare(runs: list[Run], split: str, samples: int) -> list[dict]:
 
 
 def paired_bootstrap(
-    baseline: list[str], system: list[str], references: list[str], target_lang: str, samples: int
+    baseline: list[str],
+    system: list[str],
+    references: list[str],
+    target_lang: str,
+    samples: int,
+    tokenised: bool = False,
 ) -> list[dict]:
     """sacreBLEU's test whether two systems differ, by BLEU and by chrF."""
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
 
-    signature = corpus_scores(["a"], ["a"], target_lang)["bleu_signature"]
+    signature = corpus_scores(["a"], ["a"], target_lang, tokenised)["bleu_signature"]
     tokenize = re.search(r"tok:([^|]+)", signature)[1].removesuffix("-None")
     metrics = {
         "BLEU": BLEU(tokenize=tokenize, references=[references]),
