@@ -6,10 +6,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+LOCK_SECONDS = 0.2
 
 
 @contextmanager
@@ -40,20 +43,32 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def lock(path: Path, purpose: str) -> Iterator[IO[Any]]:
-    """Lets one process at a time go on; the others say so once and wait.
+def lock(
+    path: Path, purpose: str, stopping: Callable[[], bool] = lambda: False
+) -> Iterator[IO[Any]]:
+    """Lets one process at a time go on; the others say so once and wait, or until ``stopping``.
 
     The kernel drops the lock with the last process that has the file open, so kill -9 leaves
     nothing to clean up, and a child process that was given the file keeps the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _try_lock(file):
             print(f"waiting: another process works on {purpose} ({path})", file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
+            # Short waits: a thread that the kernel holds hears of no Ctrl-C.
+            while not _try_lock(file):
+                if stopping():
+                    raise KeyboardInterrupt
+                time.sleep(LOCK_SECONDS)
         yield file
+
+
+def _try_lock(file: IO[Any]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def sha256(path: Path) -> str:

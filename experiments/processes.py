@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .commands import ROOT, readable
 
 POLL_SECONDS = 0.25
+PATIENCE_SECONDS = 5
 
 
 class StageFailed(Exception):
@@ -26,7 +27,7 @@ class Processes:
     def __init__(self) -> None:
         self._running: set[subprocess.Popen] = set()
         self._mutex = threading.Lock()
-        self._stopping = False
+        self.stopping = False  # nothing starts any more
 
     def run(
         self,
@@ -45,25 +46,16 @@ class Processes:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open(mode) as output, log.open(errors="replace", newline="\n") as reader:
             reader.seek(0, os.SEEK_END)
-            with self._mutex:
-                if self._stopping:
-                    raise KeyboardInterrupt
-                process = subprocess.Popen(
-                    executable(command),
-                    cwd=ROOT,
-                    env=environment(threads),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(lock.fileno(),) if lock else (),
-                )
-                self._running.add(process)
-            try:
+            with self._started(
+                executable(command),
+                env=environment(threads),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lock.fileno(),) if lock else (),
+            ) as process:
                 last = self._follow(process, reader, on_line)
-            finally:
-                with self._mutex:
-                    self._running.discard(process)
-        if self._stopping:
+        if self.stopping:
             raise KeyboardInterrupt
         if process.returncode:
             what = f"{command[0]} failed (exit {process.returncode})"
@@ -71,16 +63,31 @@ class Processes:
 
     def run_visibly(self, command: list[str], allow_failure: bool = False) -> None:
         """Runs ``command`` with our own terminal, where it shows its own progress."""
+        with self._started(executable(command)) as process:
+            try:
+                process.wait()
+            except KeyboardInterrupt:
+                interrupt(process)
+                raise
+        if process.returncode and not allow_failure:
+            raise SystemExit(process.returncode)  # it has said why
+
+    @contextmanager
+    def _started(self, command: list[str], **options: Any) -> Iterator[subprocess.Popen]:
+        """A command that does not outlive what is done inside, however that ends."""
         with self._mutex:
-            process = subprocess.Popen(executable(command), cwd=ROOT)
+            if self.stopping:
+                raise KeyboardInterrupt
+            process = subprocess.Popen(command, cwd=ROOT, **options)
             self._running.add(process)
         try:
-            process.wait()
+            yield process
+        except BaseException:
+            end([process])
+            raise
         finally:
             with self._mutex:
                 self._running.discard(process)
-        if process.returncode and not allow_failure:
-            raise SystemExit(process.returncode)  # it has said why
 
     @staticmethod
     def _follow(process: subprocess.Popen, reader: IO, on_line: Callable[[str], None]) -> str:
@@ -99,16 +106,35 @@ class Processes:
     def stop(self) -> None:
         """Ends all commands; none starts any more."""
         with self._mutex:
-            self._stopping = True
+            self.stopping = True
             running = list(self._running)
-        for process in running:
-            process.terminate()
-        deadline = time.monotonic() + 5
-        for process in running:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
+        end(running)
+
+
+def interrupt(process: subprocess.Popen) -> None:
+    """Ctrl-C for a command that has its own way to clean up.
+
+    That of a terminal reaches it without us, and a second one would disturb it.
+    """
+    for send, seconds in ((False, 1), (True, PATIENCE_SECONDS)):
+        if send:
+            process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
+
+
+def end(processes: list[subprocess.Popen]) -> None:
+    """Asks them to end, and insists after a while."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def executable(command: list[str]) -> list[str]:
@@ -127,10 +153,10 @@ def environment(threads: int) -> dict[str, str]:
 def termination_as_interrupt() -> Iterator[None]:
     """SIGTERM ends us as Ctrl-C does: with the commands that we started."""
 
-    def interrupt(number, frame):
+    def as_interrupt(number, frame):
         raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, interrupt)
+    previous = signal.signal(signal.SIGTERM, as_interrupt)
     try:
         yield
     finally:

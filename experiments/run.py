@@ -162,7 +162,7 @@ def _perform_one(
         if "train" in plan.stages:
             join_training(plan, run, workers, threads, processes)
         return
-    with lock(run.path / ".lock", run.name) as held:
+    with lock(run.path / ".lock", run.name, lambda: processes.stopping) as held:
         # A new Run: while we waited, somebody else may have done all of it.
         stages = RunStages(plan, Run(run.path), workers, threads, processes, held)
         for stage in plan.stages:

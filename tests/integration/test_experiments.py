@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.files import lock
 from experiments.run import main
 from sparse_fairseq.errors import UsageError
 
@@ -225,6 +226,19 @@ def test_a_broken_manifest_is_named(place):
     (folder / "manifest.json").write_text('{"stages": ')
     with pytest.raises(UsageError, match="manifest.json is broken"):
         main(place.arguments("broken", "relu15", "1"))
+
+
+def test_ctrl_c_ends_a_call_that_waits_for_a_run(place):
+    log = place.folder / "waiting.log"
+    with lock(place.folder / "waiting" / RUN / ".lock", "a test"):
+        process = place.start("waiting", "relu15", "1")
+        deadline = time.monotonic() + 300
+        while "waiting: another process works on" not in log.read_text():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert "the same command goes on from here" in log.read_text()
 
 
 HOLDER = """
