@@ -61,7 +61,8 @@ def load_config(dataset: str, folder: Path = CONFIGS) -> Config:
     if values is None and (match := re.fullmatch(r"(demo)_([\w-]+)_([\w-]+)", dataset)):
         values = _read(folder, match[1])
         if values is not None:
-            values["data"] = {**values["data"], "source": match[2], "target": match[3]}
+            data = values.get("data") or {}
+            values["data"] = {**data, "source": match[2], "target": match[3]}
     if values is None:
         names = [path.stem for path in folder.glob("*.yaml")]
         raise UsageError(unknown("dataset", dataset, names))
@@ -73,7 +74,7 @@ def recorded_config(values: Flags) -> Config:
     return _check(str(values["dataset"]), values)
 
 
-def _read(folder: Path, name: str) -> Flags | None:
+def _read(folder: Path, name: str, extended: tuple[str, ...] = ()) -> Flags | None:
     path = folder / f"{name}.yaml"
     if not path.is_file():
         return None
@@ -86,7 +87,9 @@ def _read(folder: Path, name: str) -> Flags | None:
     base_name = values.pop("extends", None)
     if base_name is None:
         return values
-    base = _read(folder, base_name)
+    if base_name in (name, *extended):
+        raise UsageError(f"{path}: extends {base_name}, which extends it")
+    base = _read(folder, str(base_name), (name, *extended))
     if base is None:
         raise UsageError(f"{path}: extends {base_name}, which is not there")
     return _merged(base, values)
@@ -106,19 +109,47 @@ def _merged(base: Flags, values: Flags) -> Flags:
 
 def _check(dataset: str, values: Flags) -> Config:
     config = _build(Config, {"dataset": dataset, **values}, dataset)
-    batch = _build(Batch, config.batch, f"{dataset}: batch")
-    if (batch.tokens is None) == (batch.sentences is None):
-        raise UsageError(f"{dataset}: batch needs either tokens or sentences")
+    for section in ("data", "batch", "train", "generate", "softmax"):
+        if not isinstance(getattr(config, section), dict):
+            raise UsageError(f"{dataset}: {section} must be keys with values")
+    for key in ("systems", "seeds"):
+        if not isinstance(getattr(config, key), (list, tuple)):
+            raise UsageError(f"{dataset}: {key} must be a list, as in [a, b]")
     if not config.systems:
         raise UsageError(f"{dataset}: systems is empty")
     if config.metric not in ("bleu", "inflection"):
         raise UsageError(f"{dataset}: {unknown('metric', config.metric, ('bleu', 'inflection'))}")
+    _check_length(dataset, config.train)
     return dataclasses.replace(
         config,
-        batch=batch,
+        batch=_batch(dataset, config.batch),
         systems=tuple(str(name) for name in config.systems),
-        seeds=tuple(int(seed) for seed in config.seeds),
+        seeds=tuple(_whole(f"{dataset}: a seed", seed, least=0) for seed in config.seeds),
     )
+
+
+def _batch(dataset: str, values: Any) -> Batch:
+    batch = _build(Batch, values, f"{dataset}: batch")
+    if (batch.tokens is None) == (batch.sentences is None):
+        raise UsageError(f"{dataset}: batch needs either tokens or sentences")
+    for key, value in dataclasses.asdict(batch).items():
+        if value is not None or key == "accumulate":
+            _whole(f"{dataset}: batch: {key}", value)
+    return batch
+
+
+def _check_length(dataset: str, train: Flags) -> None:
+    lengths = [key for key in ("max-epoch", "max-update") if train.get(key) is not None]
+    if not lengths:
+        raise UsageError(f"{dataset}: train needs max-epoch or max-update")
+    for key in lengths:
+        _whole(f"{dataset}: train: {key}", train[key])
+
+
+def _whole(what: str, value: Any, least: int = 1) -> int:
+    if type(value) is not int or value < least:
+        raise UsageError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    return value
 
 
 def _build(kind: type, values: Flags, where: str):

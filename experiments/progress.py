@@ -20,7 +20,7 @@ class RunsProgress:
     """Counts epochs (or updates) of all runs together; several threads report to it."""
 
     def __init__(self, config: Config, runs: int, stages: tuple[str, ...], sentences: int):
-        train, self.by_update = config.train, "max-epoch" not in config.train
+        train, self.by_update = config.train, not config.train.get("max-epoch")
         self.length = float(train["max-update" if self.by_update else "max-epoch"])
         share = self.length / 20 if self.by_update else GENERATION_EPOCHS
         self.weights = {"train": self.length, "generate": share}

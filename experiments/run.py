@@ -22,7 +22,7 @@ from sparse_fairseq.errors import UsageError
 
 from .commands import ROOT, Workers, find_workers, launched_rank, readable
 from .config import CONFIGS
-from .flags import check_train_command
+from .flags import check_command
 from .plan import STAGES, Plan, make_plan
 from .processes import Processes, StageFailed, termination_as_interrupt
 from .progress import RunsProgress
@@ -87,8 +87,7 @@ def show(plan: Plan) -> None:
 def check_flags(plan: Plan, commands: list[list[str]]) -> None:
     """Refuses a config with flags that fairseq does not have, before hours are spent."""
     for command in commands:
-        if command[0] == "fairseq-train":
-            check_train_command(command, plan.config.dataset)
+        check_command(command, plan.config.dataset)
 
 
 def prepare_data(plan: Plan, processes: Processes) -> None:
@@ -96,6 +95,9 @@ def prepare_data(plan: Plan, processes: Processes) -> None:
         return
     if "data" not in plan.stages:
         raise UsageError(f"no data in {readable(plan.data)}: make {plan.config.dataset}/data")
+    # Preparing may take hours, too.
+    workers = find_workers(plan.options.gpus)
+    check_flags(plan, [command for run in plan.runs for command in plan.commands(run, workers)])
     processes.run_visibly(plan.data_command)
 
 

@@ -61,6 +61,18 @@ def test_datasets_of_the_issue_are_all_there():
         (("about: a test", ""), "the key about is missing"),
         (("[softmax]", "[]"), "systems is empty"),
         (("beam: 5}", "beam: 5"), "mine.yaml"),
+        (("{tokens: 100}", "5"), "batch must be keys with values"),
+        (("{arch: transformer, lr: 0.1, max-epoch: 2}", ""), "train must be keys with values"),
+        (("{beam: 5}", ""), "generate must be keys with values"),
+        (("{recipe: multi30k, source: de, target: en}", ""), "data must be keys with values"),
+        (("about: a test", "about: a test\nseeds: [x]"), "a seed must be a whole number"),
+        (("about: a test", "about: a test\nseeds: 3"), "seeds must be a list"),
+        (("[softmax]", "softmax"), "systems must be a list"),
+        (("tokens: 100", "tokens: 100, accumulate: two"), "batch: accumulate must be a whole"),
+        (("tokens: 100", "tokens: 0"), "batch: tokens must be a whole number of at least 1"),
+        ((", max-epoch: 2", ""), "train needs max-epoch or max-update"),
+        (("max-epoch: 2", "max-epoch: many"), "train: max-epoch must be a whole number"),
+        (("about: a test", "extends: mine"), "extends mine, which extends it"),
     ],
 )
 def test_mistakes_in_a_config_are_named(tmp_path, change, message):
@@ -68,6 +80,13 @@ def test_mistakes_in_a_config_are_named(tmp_path, change, message):
     with pytest.raises(UsageError, match=message.replace("?", r"\?")) as raised:
         load_config("mine", folder)
     assert "\n" not in str(raised.value)
+
+
+def test_configs_that_extend_each_other_are_named(tmp_path):
+    (tmp_path / "one.yaml").write_text("extends: other\n")
+    (tmp_path / "other.yaml").write_text("extends: one\n")
+    with pytest.raises(UsageError, match="other.yaml: extends one, which extends it"):
+        load_config("one", tmp_path)
 
 
 def test_unknown_dataset_names_the_nearest():
