@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 from pathlib import Path
 
 from data_prep.spec import DataSpec
@@ -18,7 +17,7 @@ from .commands import (
     train_settings,
 )
 from .config import Config, load_config, unknown
-from .runs import Run
+from .runs import Run, read_json
 from .systems import system_flags
 
 STAGES = ("data", "train", "generate", "score")
@@ -47,10 +46,9 @@ class Plan:
     def is_prepared(self) -> bool:
         """Whether the data are there, made as the config says now."""
         try:
-            made = self._data_facts()
-        except (OSError, ValueError):
+            return self._data_facts()["spec"] == self.spec.to_mapping()
+        except FileNotFoundError:
             return False
-        return made.get("spec") == self.spec.to_mapping()
 
     def data_checksums(self) -> dict[str, str]:
         return self._data_facts()["checksums"]
@@ -60,7 +58,10 @@ class Plan:
         return sum(self._data_facts()["sizes"][split] for split in SPLITS)
 
     def _data_facts(self) -> dict:
-        return json.loads((self.data / "data.json").read_text(encoding="utf-8"))
+        facts = read_json(self.data / "data.json")
+        if not isinstance(facts, dict) or not {"spec", "sizes", "checksums"} <= {*facts}:
+            raise ValueError(f"{self.data / 'data.json'} is broken: prepare the data anew")
+        return facts
 
     def members(self, run: Run) -> list[Run]:
         """The runs whose checkpoints this one decodes with: itself, or those of an ensemble."""

@@ -1,6 +1,5 @@
 """How far all runs of one call are, from what their commands print."""
 
-import json
 import re
 import threading
 
@@ -8,6 +7,7 @@ from data_prep.progress import Progress
 
 from .commands import COMMON
 from .config import Config
+from .scoring import json_record
 
 TRAINING = re.compile(r"\| train_inner \| (\{.*\})$")
 VALIDATION = re.compile(r"\| valid \| (\{.*\})$")
@@ -44,11 +44,12 @@ class RunsProgress:
             if text.startswith("H-"):
                 done = self.positions.get((run, stage), 0.0)
                 self._move(run, stage, done + self.weights[stage] / self.sentences)
-        elif match := TRAINING.search(text):
-            record = json.loads(match[1])
-            self._move(run, stage, float(record["num_updates" if self.by_update else "update"]))
-        elif match := VALIDATION.search(text):
-            self._note(run, json.loads(match[1]))
+        elif (match := TRAINING.search(text)) and (record := json_record(match[1])):
+            position = record.get("num_updates" if self.by_update else "update")
+            if position is not None:
+                self._move(run, stage, float(position))
+        elif (match := VALIDATION.search(text)) and (record := json_record(match[1])):
+            self._note(run, record)
 
     def finish(self, run: str, stage: str) -> None:
         """The stage is over, however much of it was seen."""
@@ -76,4 +77,4 @@ class RunsProgress:
         values = {key.removeprefix("valid_"): value for key, value in record.items()}
         shown = [f"{key} {values[key]}" for key in ("loss", "accuracy", "bleu") if key in values]
         with self.mutex:
-            self.progress.note(f"{run}: epoch {record['epoch']}, valid {', '.join(shown)}")
+            self.progress.note(f"{run}: epoch {record.get('epoch')}, valid {', '.join(shown)}")

@@ -69,6 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
         processes.stop()
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(one_line(error)) from error
 
 
 def show(plan: Plan) -> None:
@@ -115,16 +117,27 @@ def report(plan: Plan, processes: Processes) -> None:
     page, runs = root / dataset / "report.html", find_runs(root, dataset)
     if not runs:
         raise UsageError(f"no runs in {readable(root / dataset)}: make {dataset}")
-    sources = [root / dataset, *(run.path for run in runs)]
-    shown = [path for x in sources for path in (x / MANIFEST, *x.glob("analysis/**/*.json"))]
-    newest = max((path.stat().st_mtime for path in shown if path.is_file()), default=0.0)
-    if not page.is_file() or page.stat().st_mtime < newest:
+    if _is_older(page, [root / dataset, *(run.path for run in runs)]):
         analyse, write_page = plan.report_commands
         processes.run_visibly(analyse, allow_failure=True)
         write_results(root, dataset)
         processes.run_visibly(write_page)
-    print(table(json.loads((root / dataset / "results.json").read_text(encoding="utf-8"))))
+    print(_results_table(root, dataset))
     print(f"\nreport: {readable(page)}")
+
+
+def _is_older(page: Path, folders: list[Path]) -> bool:
+    """Whether a page is not there, or was made before what it would show."""
+    shown = [path for x in folders for path in (x / MANIFEST, *x.glob("analysis/**/*.json"))]
+    newest = max((path.stat().st_mtime for path in shown if path.is_file()), default=0.0)
+    return not page.is_file() or page.stat().st_mtime < newest
+
+
+def _results_table(root: Path, dataset: str) -> str:
+    try:
+        return table(json.loads((root / dataset / "results.json").read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
+        return write_results(root, dataset)
 
 
 def _perform(plan: Plan, runs: list[Run], processes: Processes) -> None:
@@ -164,13 +177,16 @@ def _perform_one(
         if "train" in plan.stages:
             join_training(plan, run, workers, threads, processes)
         return
-    with lock(run.path / ".lock", run.name, lambda: processes.stopping) as held:
-        # A new Run: while we waited, somebody else may have done all of it.
-        stages = RunStages(plan, Run(run.path), workers, threads, processes, held)
-        for stage in plan.stages:
-            if stage != "data":
-                stages.perform(stage, functools.partial(progress.line, run.name, stage))
-                progress.finish(run.name, stage)
+    try:
+        with lock(run.path / ".lock", run.name, lambda: processes.stopping) as held:
+            # A new Run: while we waited, somebody else may have done all of it.
+            stages = RunStages(plan, Run(run.path), workers, threads, processes, held)
+            for stage in plan.stages:
+                if stage != "data":
+                    stages.perform(stage, functools.partial(progress.line, run.name, stage))
+                    progress.finish(run.name, stage)
+    except (OSError, ValueError) as error:  # a full disk, a file that somebody broke
+        raise StageFailed(f"{run.name}: {one_line(error)}") from error
 
 
 def _raise_failures(futures: list[Future]) -> None:
@@ -183,6 +199,10 @@ def _raise_failures(futures: list[Future]) -> None:
         print(f"sparse_fairseq: error: {message}", file=sys.stderr)
     if messages:
         raise UsageError(messages[-1])
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 if __name__ == "__main__":

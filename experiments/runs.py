@@ -56,7 +56,7 @@ class Run:
     @property
     def scores(self) -> dict[str, Any] | None:
         path = self.path / "scores.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        return read_json(path) if path.is_file() else None
 
     def generated(self, split: str) -> Path:
         """What fairseq-generate printed."""
@@ -96,4 +96,14 @@ def _is_run(path: Path) -> bool:
 
 def read_lines(path: Path) -> list[str]:
     """Lines end at \\n only; other separators of Unicode are part of a sentence."""
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except ValueError as error:
+        raise ValueError(f"{path} is broken: {error}") from error
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is broken: {error}") from error

@@ -38,11 +38,14 @@ class Generated:
 def read_generated(path: Path) -> list[Generated]:
     """All sentences in corpus order; a missing or doubled one is an error."""
     sentences: dict[int, Generated] = {}
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            if match := re.match(r"([STHDE])-(\d+)\t(.*)", line, re.DOTALL):
-                sentence = sentences.setdefault(int(match[2]), Generated(int(match[2])))
-                _take(sentence, match[1], match[3].removesuffix("\n"))
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                if match := re.match(r"([STHDE])-(\d+)\t(.*)", line, re.DOTALL):
+                    sentence = sentences.setdefault(int(match[2]), Generated(int(match[2])))
+                    _take(sentence, match[1], match[3].removesuffix("\n"))
+    except ValueError as error:
+        raise ValueError(f"{path} is broken: {error}") from error
     found = sorted(sentences)
     if found != list(range(len(found))) or any(s.hypothesis is None for s in sentences.values()):
         raise ValueError(f"{path}: not every sentence from 0 to {max(found, default=0)} is there")
@@ -135,9 +138,19 @@ def log_records(path: Path, logger: str) -> Iterator[dict[str, float]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             parts = line.rstrip("\n").split(" | ", 3)
-            # A line that a kill cut short has no end.
-            if len(parts) == 4 and parts[2] == logger and parts[3][:1] + parts[3][-1:] == "{}":
-                yield {key: _number(value) for key, value in json.loads(parts[3]).items()}
+            if len(parts) == 4 and parts[2] == logger:
+                record = json_record(parts[3])
+                if record is not None:
+                    yield {key: _number(value) for key, value in record.items()}
+
+
+def json_record(text: str) -> dict[str, Any] | None:
+    """What a line of a log holds; None if a kill cut it short, or two processes wrote at once."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def _number(value: Any) -> float:

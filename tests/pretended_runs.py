@@ -100,5 +100,5 @@ class Place:
     def forget(self, stage: str) -> None:
         """As if a kill had come between the end of a command and the note that it ended."""
         manifest = self.manifest
-        del manifest["stages"][stage]
+        manifest["stages"].pop(stage, None)
         (self.run / "manifest.json").write_text(json.dumps(manifest))

@@ -48,6 +48,12 @@ def test_what_was_done_before_is_not_timed(progress):
     assert progress.progress.total == 3
 
 
+def test_a_broken_line_of_a_log_moves_nothing(progress):
+    progress.line("a", "train", inner(0.5).replace(":", "", 4).replace("{", "{{"))
+    progress.line("a", "train", "now | INFO | valid | {broken}")
+    assert progress.progress.done == 0
+
+
 def test_plain_lines_every_few_seconds_in_a_log(monkeypatch):
     clock = iter(range(0, 100, 2))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))

@@ -1,6 +1,12 @@
 """The command line: what it shows, what it refuses, and how it ends."""
 
+import os
+import time
+
+import pytest
+
 from experiments.run import main
+from sparse_fairseq.errors import UsageError
 
 
 def shown(place, capsys, *words: str) -> list[str]:
@@ -19,3 +25,58 @@ def test_a_dry_run_shows_every_command_up_to_the_report(place, capsys):
 def test_a_dry_run_shows_commands_for_gpus_that_are_not_here(place, capsys):
     train = shown(place, capsys, "--gpus=8")[1]
     assert "--distributed-world-size=8" in train and "--max-tokens=50 " in train
+
+
+def one_line_about(place, *words: str) -> str:
+    with pytest.raises(UsageError) as raised:
+        place.call(*words)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_broken_file_is_named_in_one_line(place):
+    place.call()
+    for name, text in (
+        ("generate-test.txt", "H-0\tmuch\tx\n"),
+        ("generate-test.txt", "H-1\t-1\tx\n"),
+        ("hypotheses-test.txt", b"\xff"),
+    ):
+        before = (place.run / name).read_bytes()
+        (place.run / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        place.forget("score")
+        assert str(place.run / name) in one_line_about(place)
+        (place.run / name).write_bytes(before)
+    place.call()
+    for path in (place.run / "scores.json", place.folder / "data/tiny/data.json"):
+        path.write_text("{")
+        assert f"{path} is broken" in one_line_about(place)
+
+
+def test_a_full_disk_is_one_line(place, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device", str(place.run / "scores.json"))
+
+    monkeypatch.setattr("experiments.stages.write_json", full)
+    message = one_line_about(place)
+    assert "tiny/relu15/seed1" in message and "No space left" in message
+    assert "scores.json" in message
+
+
+def with_a_page(place) -> None:
+    place.call()
+    page = place.folder / "runs/tiny/report.html"
+    page.write_text("a page")
+    os.utime(page, (time.time() + 9, time.time() + 9))
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+def test_results_that_were_removed_are_collected_again(place, capsys, text):
+    with_a_page(place)
+    results = place.folder / "runs/tiny/results.json"
+    results.unlink()
+    if text:
+        results.write_text(text)
+    capsys.readouterr()
+    assert place.call("--report") == []
+    assert "relu15" in capsys.readouterr().out
+    assert results.is_file()

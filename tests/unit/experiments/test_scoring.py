@@ -77,6 +77,15 @@ def test_training_summary_takes_the_last_word_on_each_epoch(tmp_path):
     assert find_tau(path) == 0.125
 
 
+def test_lines_of_a_log_that_are_no_json_are_left_out(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(
+        LOG.replace('"train_wps": "1"', '"train_wps" "1"').replace('{"epoch": 1', '["', 1)
+    )
+    assert [record["epoch"] for record in log_records(path, "train")] == [1, 2]
+    assert training_summary(path, "loss", maximize=False)["updates"] == 20
+
+
 def test_of_equal_validations_the_last_is_the_best(tmp_path):
     """As fairseq has it, which replaces checkpoint_best.pt by one that is as good."""
     path = tmp_path / "train.log"
