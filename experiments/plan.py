@@ -2,6 +2,9 @@
 
 import argparse
 import dataclasses
+import hashlib
+import re
+import shlex
 from pathlib import Path
 
 from data_prep.spec import DataSpec
@@ -9,6 +12,7 @@ from sparse_fairseq.errors import UsageError
 
 from .commands import (
     INTERVALS,
+    ROOT,
     Workers,
     batch_note,
     generate_command,
@@ -22,6 +26,10 @@ from .systems import system_flags
 
 STAGES = ("data", "train", "generate", "score")
 SPLITS = ("valid", "test")
+# Two codes; scripts and regions (pt-BR, zh-Hans, es-419) begin with a capital or a digit.
+PAIR = re.compile(r"([a-z]+(?:-[A-Z0-9]\w*)*)-([a-z]+(?:-[A-Z0-9]\w*)*)")
+WITH_LANGUAGES = ("sigmorphon2018",)  # recipes of which LANGUAGES= takes a part
+LONGEST_NAME = 200  # file systems end at 255 bytes
 
 
 @dataclasses.dataclass
@@ -41,7 +49,19 @@ class Plan:
 
     @property
     def data_command(self) -> list[str]:
-        return self.spec.command(self.data, self.options.raw, None)
+        raw = self.options.raw
+        raw = None if raw is None else Path(readable(raw))
+        return self.spec.command(Path(readable(self.data)), raw, None)
+
+    def make(self, *parts: str) -> str:
+        """What to type for a target of this dataset, with what decides where it lies."""
+        words = ["make", "/".join([_dataset(self.options), *parts])]
+        if self.options.languages:
+            words.append(f'LANGUAGES="{self.options.languages}"')
+        for name, path in (("DATA", self.options.data_root), ("RUNS", self.options.runs_root)):
+            if path != ROOT / name.lower():
+                words.append(f"{name}={shlex.quote(readable(path))}")
+        return " ".join(words)
 
     def is_prepared(self) -> bool:
         """Whether the data are there, made as the config says now."""
@@ -117,6 +137,10 @@ class Plan:
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
+    for name in ("configs", "data_root", "runs_root", "raw"):
+        # Commands run at the project's root, whatever directory the call came from.
+        if (path := getattr(options, name)) is not None:
+            setattr(options, name, path.expanduser().absolute())
     config = _with_options(load_config(_dataset(options), options.configs), options)
     if options.system == "data":  # make <dataset>/data
         return Plan(config, [], ("data",), options)
@@ -145,10 +169,10 @@ def _dataset(options: argparse.Namespace) -> str:
     """The name typed, with the languages of --pair."""
     if options.pair is None:
         return options.dataset
-    source, _, target = options.pair.rpartition("-")
-    if not source or not target:
-        raise UsageError(f"PAIR={options.pair}: two languages are needed, as in de-en")
-    return f"{options.dataset}_{source}_{target}"
+    match = PAIR.fullmatch(options.pair)
+    if not match:
+        raise UsageError(f"PAIR={options.pair}: two languages are needed, as in de-en or pt-BR-en")
+    return f"{options.dataset}_{match[1]}_{match[2]}"
 
 
 def _with_options(config: Config, options: argparse.Namespace) -> Config:
@@ -158,12 +182,20 @@ def _with_options(config: Config, options: argparse.Namespace) -> Config:
         # A config that counts in updates, or looks every tenth epoch, would leave no checkpoint.
         often = {key: 1 for key in INTERVALS if config.train.get(key, 1) > options.epochs}
         config = config.replaced("train", **{"max-epoch": options.epochs, **often})
-    if options.languages:
-        languages = options.languages.split()
-        # A dataset of its own: neither data nor runs are those of all languages.
-        config = config.replaced("data", languages=languages)
-        config = dataclasses.replace(config, dataset="_".join([config.dataset, *languages]))
-    return config
+    return _of_languages(config, options.languages.split()) if options.languages else config
+
+
+def _of_languages(config: Config, languages: list[str]) -> Config:
+    """A dataset of its own: neither data nor runs are those of all languages."""
+    if config.data.get("recipe") not in WITH_LANGUAGES:
+        known = ", ".join(WITH_LANGUAGES)
+        raise UsageError(f"LANGUAGES= is for {known}; {config.dataset} has no languages to choose")
+    languages = sorted({*languages})
+    name = "_".join([config.dataset, *languages])
+    if len(name) > LONGEST_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        name = f"{config.dataset}_{len(languages)}languages_{digest}"
+    return dataclasses.replace(config.replaced("data", languages=languages), dataset=name)
 
 
 def _names(config: Config, options: argparse.Namespace) -> list[str]:

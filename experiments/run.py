@@ -12,6 +12,7 @@ import shlex
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import NoReturn
 
 if not __package__:  # python experiments/run.py
     sys.path[0] = str(Path(__file__).parents[1])
@@ -31,8 +32,13 @@ from .runs import MANIFEST, Run, find_runs
 from .stages import RunStages, is_finished, join_training
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m experiments.run", description=__doc__)
+    parser = Parser(prog="python -m experiments.run", description=__doc__)
     parser.add_argument("dataset", help="a name of experiments/configs, or demo_<src>_<tgt>")
     parser.add_argument("system", nargs="?", default="all", help="or just `data` or `report`")
     parser.add_argument("seed", nargs="?", default="all", help="1 or seed1; or ensemble")
@@ -96,7 +102,7 @@ def prepare_data(plan: Plan, processes: Processes) -> None:
     if plan.is_prepared():
         return
     if "data" not in plan.stages:
-        raise UsageError(f"no data in {readable(plan.data)}: make {plan.config.dataset}/data")
+        raise UsageError(f"no data in {readable(plan.data)}: {plan.make('data')}")
     # Preparing may take hours, too.
     workers = find_workers(plan.options.gpus)
     check_flags(plan, [command for run in plan.runs for command in plan.commands(run, workers)])
@@ -116,7 +122,7 @@ def report(plan: Plan, processes: Processes) -> None:
     dataset, root = plan.config.dataset, plan.options.runs_root
     page, runs = root / dataset / "report.html", find_runs(root, dataset)
     if not runs:
-        raise UsageError(f"no runs in {readable(root / dataset)}: make {dataset}")
+        raise UsageError(f"no runs in {readable(root / dataset)}: {plan.make()}")
     if _is_older(page, [root / dataset, *(run.path for run in runs)]):
         analyse, write_page = plan.report_commands
         processes.run_visibly(analyse, allow_failure=True)

@@ -91,7 +91,9 @@ def find_runs(runs_root: Path, dataset: str) -> list[Run]:
 
 
 def _is_run(path: Path) -> bool:
-    return path.name == "ensemble" or path.name.removeprefix("seed").isdigit()
+    named = path.name == "ensemble" or path.name.removeprefix("seed").isdigit()
+    # A call that was refused leaves nothing but its lock.
+    return named and any(child.name != ".lock" for child in path.iterdir())
 
 
 def read_lines(path: Path) -> list[str]:

@@ -73,7 +73,8 @@ class RunStages:
     def _generate(self, on_line: Callable[[str], None]) -> None:
         for member in self.plan.members(self.run):
             if not member.checkpoint.is_file() or not finish_time(member, "train"):
-                raise UsageError(f"{member.name} has not been trained: make {member.name}/train")
+                how = self.plan.make(member.system, member.member, "train")
+                raise UsageError(f"{member.name} has not been trained: {how}")
         averages = self.plan.average_commands(self.run)
         commands = [self.plan.generate_command(self.run, split, self.workers) for split in SPLITS]
         self.ledger.begin("generate", averages + commands)
@@ -96,7 +97,8 @@ class RunStages:
 
     def _score(self, on_line: Callable[[str], None]) -> None:
         if "generate" not in self.ledger.stages:
-            raise UsageError(f"{self.run.name} has not been decoded: make {self.run.name}/generate")
+            how = self.plan.make(self.run.system, self.run.member, "generate")
+            raise UsageError(f"{self.run.name} has not been decoded: {how}")
         scores: dict[str, Any] = {}
         if self.run.seed is not None:
             scores |= training_summary(self.run.train_log, *best_metric(self.plan.config))

@@ -80,3 +80,8 @@ def test_results_that_were_removed_are_collected_again(place, capsys, text):
     assert place.call("--report") == []
     assert "relu15" in capsys.readouterr().out
     assert results.is_file()
+
+
+@pytest.mark.parametrize("words", [["--epochs=many"], ["--gpus=x"], ["a", "1", "all", "more"]])
+def test_what_cannot_be_read_is_one_line(place, words):
+    assert one_line_about(place, *words).startswith("sparse_fairseq: error: ")
