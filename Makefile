@@ -76,20 +76,21 @@ CONFIGS := $(basename $(notdir $(wildcard experiments/configs/*.yaml)))
 DATASETS := $(sort $(filter-out demo,$(CONFIGS)) demo_de_en $(DEMOS))
 RUN := $(BIN)/python -m experiments.run
 DRY_RUN := $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run)
-OPTIONS := $(DRY_RUN) --data-root "$(DATA)" --runs-root "$(RUNS)" \
-	$(if $(RAW),--raw "$(RAW)") $(if $(SEEDS),--seeds "$(SEEDS)") \
-	$(if $(EPOCHS),--epochs $(EPOCHS)) $(if $(LANGUAGES),--languages "$(LANGUAGES)") \
-	$(if $(GPUS),--gpus $(GPUS)) $(if $(JOBS),--jobs $(JOBS))
+OPTIONS := $(DRY_RUN) --data-root="$(DATA)" --runs-root="$(RUNS)" \
+	$(if $(RAW),--raw="$(RAW)") $(if $(SEEDS),--seeds="$(SEEDS)") \
+	$(if $(EPOCHS),--epochs="$(EPOCHS)") $(if $(LANGUAGES),--languages="$(LANGUAGES)") \
+	$(if $(GPUS),--gpus="$(GPUS)") $(if $(JOBS),--jobs="$(JOBS)")
 
 demo: $(INSTALLED) ## four systems on a real corpus, 15 minutes on two cores (PAIR=fr-en, EPOCHS=1)
-	+@$(RUN) demo --pair "$(PAIR)" --report $(OPTIONS)
+	+@$(RUN) demo --pair="$(PAIR)" --report $(OPTIONS)
 
 demo-inflection: $(INSTALLED) ## inflect French verbs, two systems, 10 minutes on two cores
 	+@$(RUN) demo_inflection --report $(OPTIONS)
 
+# A sweep over α is a figure, so it ends with the page that shows it.
 .PHONY: $(DATASETS)
 $(DATASETS): $(INSTALLED)
-	+@$(RUN) $@ $(OPTIONS)
+	+@$(RUN) $@ $(if $(filter %_alphas,$@),--report) $(OPTIONS)
 
 # <dataset>/data, <dataset>/report, <dataset>/<system>/seed<N>, <dataset>/<system>/seed<N>/<stage>
 define dataset_targets
@@ -98,9 +99,17 @@ $(1)/%: $(INSTALLED) FORCE
 endef
 $(foreach dataset,$(DATASETS),$(eval $(call dataset_targets,$(dataset))))
 
+# The demos go by other names than their data. A script or region begins with a capital or a digit,
+# and so a target language with a small letter: pt-BR-en, en-zh-Hans.
+DEMO = demo_$(shell echo "$(PAIR)" | sed -E 's/^(.+)-([a-z].*)$$/\1_\2/')
+CLEANED = $(patsubst demo,$(DEMO),$(patsubst demo-inflection,demo_inflection,$*))
 clean-%:
-	@printf 'Remove $(DATA)/$* and $(RUNS)/$* with all checkpoints? [y/N] '
-	@read answer && [ "$$answer" = y ] && rm -rf "$(DATA)/$*" "$(RUNS)/$*"
+	@if ! [ -e "$(DATA)/$(CLEANED)" ] && ! [ -e "$(RUNS)/$(CLEANED)" ]; then \
+		echo "nothing to remove: no $(DATA)/$(CLEANED), no $(RUNS)/$(CLEANED)"; exit; fi; \
+	printf 'Remove $(DATA)/$(CLEANED) and $(RUNS)/$(CLEANED) with all checkpoints? [y/N] '; \
+	read answer; \
+	if [ "$$answer" = y ]; then rm -rf "$(DATA)/$(CLEANED)" "$(RUNS)/$(CLEANED)"; \
+	else echo "nothing was removed"; fi
 
 papers: $(INSTALLED) ## list every table and figure of the papers, and what makes it
 	@$(BIN)/python -m experiments.analysis.papers
