@@ -80,7 +80,7 @@ def _read(folder: Path, name: str, extended: tuple[str, ...] = ()) -> Flags | No
         return None
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}: has no keys")

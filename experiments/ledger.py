@@ -94,7 +94,7 @@ class Ledger:
         """Writes down what is about to be done; until it is, the stage is not finished."""
         self.stages.pop(stage, None)
         settings = self.settings if stage == "train" else self.manifest.get("settings", {})
-        if self.manifest.get("settings") != settings:
+        if stage == "train" and self.manifest.get("settings") != settings:
             # What the log says before this is about a shorter training.
             log = self.run.train_log
             self.manifest["train_log_start"] = log.stat().st_size if log.is_file() else 0

@@ -180,7 +180,7 @@ def _with_options(config: Config, options: argparse.Namespace) -> Config:
         if options.epochs < 1:
             raise UsageError(f"EPOCHS={options.epochs}: at least 1 is needed")
         # A config that counts in updates, or looks every tenth epoch, would leave no checkpoint.
-        often = {key: 1 for key in INTERVALS if config.train.get(key, 1) > options.epochs}
+        often = {key: 1 for key in INTERVALS if (config.train.get(key) or 1) > options.epochs}
         config = config.replaced("train", **{"max-epoch": options.epochs, **often})
     return _of_languages(config, options.languages.split()) if options.languages else config
 

@@ -59,10 +59,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    plan = make_plan(parse(arguments))
-    if plan.options.dry_run:
-        show(plan)
-        return
+    try:
+        plan = make_plan(parse(arguments))
+        if plan.options.dry_run:
+            show(plan)
+        else:
+            do(plan)
+    except (OSError, ValueError) as error:
+        raise UsageError(one_line(error)) from error
+
+
+def do(plan: Plan) -> None:
     processes = Processes()
     try:
         with termination_as_interrupt():
@@ -75,16 +82,14 @@ def main(arguments: list[str] | None = None) -> None:
         processes.stop()
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         raise SystemExit(130) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(one_line(error)) from error
 
 
 def show(plan: Plan) -> None:
     """Prints every command line, as a user could paste it into a shell at the project's root."""
     commands = [plan.data_command] if "data" in plan.stages else []
-    workers = find_workers(plan.options.gpus, pretend=True)
-    for run in plan.runs:
-        commands += plan.commands(run, workers)
+    if plan.runs:
+        workers = find_workers(plan.options.gpus, pretend=True)
+        commands += [command for run in plan.runs for command in plan.commands(run, workers)]
     check_flags(plan, commands)
     if plan.options.report:
         commands += plan.report_commands

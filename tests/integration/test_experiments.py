@@ -14,6 +14,7 @@ import pytest
 
 from data_prep.files import lock
 from experiments.run import main
+from experiments.scoring import training_ended
 from sparse_fairseq.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +128,12 @@ def test_the_manifest_says_what_made_a_run(place):
     assert manifest["config"]["train"]["lr"] == 0.003
 
 
+def test_the_end_of_a_training_is_found_in_what_fairseq_logs(place):
+    log = place.folder / f"whole/{RUN}/train.log"
+    assert training_ended(log)
+    assert not training_ended(log, log.stat().st_size)
+
+
 def files(folder: Path) -> dict[str, float]:
     found = (path for path in folder.rglob("*") if path.is_file() and path.name != "results.json")
     return {str(path): path.stat().st_mtime_ns for path in found}
@@ -137,6 +144,23 @@ def test_a_second_call_does_nothing(place, capsys):
     main(place.arguments("whole", "relu15", "1"))
     assert files(place.folder / "whole") == before
     assert "relu15" in capsys.readouterr().out
+
+
+WITHOUT_TORCH = """
+import sys
+from experiments.run import main
+main(sys.argv[1:])
+assert not {"torch", "fairseq"} & set(sys.modules)
+"""
+
+
+def test_a_second_call_with_a_report_does_not_wait_for_torch(place):
+    (place.folder / "whole/tiny/report.html").write_text("newer than all runs")
+    command = [sys.executable, "-c", WITHOUT_TORCH]
+    command += [*place.arguments("whole", "relu15", "1"), "--report"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "relu15" in done.stdout and "report.html" in done.stdout
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_numbers(place):

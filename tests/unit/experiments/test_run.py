@@ -52,6 +52,11 @@ def test_a_broken_file_is_named_in_one_line(place):
         assert f"{path} is broken" in one_line_about(place)
 
 
+def test_a_config_that_is_no_text_is_named(place):
+    (place.folder / "configs/tiny.yaml").write_bytes(b"about: \xff")
+    assert "tiny.yaml" in one_line_about(place)
+
+
 def test_a_full_disk_is_one_line(place, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device", str(place.run / "scores.json"))
