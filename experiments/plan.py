@@ -90,6 +90,9 @@ class Plan:
         seeds = _seeds(self.config, self.options.seeds)
         return [Run(run.path.parent / f"seed{seed}") for seed in seeds]
 
+    def all_commands(self, runs: list[Run], workers: Workers) -> list[list[str]]:
+        return [command for run in runs for command in self.commands(run, workers)]
+
     def commands(self, run: Run, workers: Workers) -> list[list[str]]:
         """Every command of a run after its data are there, in order."""
         commands = []

@@ -88,8 +88,7 @@ def show(plan: Plan) -> None:
     """Prints every command line, as a user could paste it into a shell at the project's root."""
     commands = [plan.data_command] if "data" in plan.stages else []
     if plan.runs:
-        workers = find_workers(plan.options.gpus, pretend=True)
-        commands += [command for run in plan.runs for command in plan.commands(run, workers)]
+        commands += plan.all_commands(plan.runs, find_workers(plan.options.gpus, pretend=True))
     check_flags(plan, commands)
     if plan.options.report:
         commands += plan.report_commands
@@ -108,9 +107,8 @@ def prepare_data(plan: Plan, processes: Processes) -> None:
         return
     if "data" not in plan.stages:
         raise UsageError(f"no data in {readable(plan.data)}: {plan.make('data')}")
-    # Preparing may take hours, too.
-    workers = find_workers(plan.options.gpus)
-    check_flags(plan, [command for run in plan.runs for command in plan.commands(run, workers)])
+    if plan.runs:  # preparing may take hours, too
+        check_flags(plan, plan.all_commands(plan.runs, find_workers(plan.options.gpus)))
     processes.run_visibly(plan.data_command)
 
 
@@ -156,8 +154,8 @@ def _perform(plan: Plan, runs: list[Run], processes: Processes) -> None:
     cores = len(os.sched_getaffinity(0))
     jobs = plan.options.jobs or (cores if "cpu" in workers.flags else 1)
     jobs = max(1, min(jobs, len(runs)))
-    check_flags(plan, [command for run in runs for command in plan.commands(run, workers)])
-    if note := plan.batch_note(workers):
+    check_flags(plan, plan.all_commands(runs, workers))
+    if workers.rank == 0 and (note := plan.batch_note(workers)):
         print(f"sparse_fairseq: {note}", file=sys.stderr)
     with RunsProgress(plan.config, len(runs), plan.stages, plan.sentences()) as progress:
         one = functools.partial(

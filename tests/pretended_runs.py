@@ -69,7 +69,7 @@ class Place:
     def arguments(self, *words: str) -> list[str]:
         names = {"configs": "configs", "data-root": "data", "runs-root": "runs"}
         flags = [f"--{name}={self.folder / path}" for name, path in names.items()]
-        return ["tiny", *words, *flags, "--gpus=0"]
+        return ["--gpus=0", "tiny", *words, *flags]
 
     def plan(self, *words: str) -> Plan:
         return make_plan(parse(self.arguments(*words)))

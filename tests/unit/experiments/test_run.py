@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from experiments.run import main
+from experiments.run import check_flags, main
 from sparse_fairseq.errors import UsageError
+from tests.pretended_runs import CONFIG
 
 
 def shown(place, capsys, *words: str) -> list[str]:
@@ -25,6 +26,16 @@ def test_a_dry_run_shows_every_command_up_to_the_report(place, capsys):
 def test_a_dry_run_shows_commands_for_gpus_that_are_not_here(place, capsys):
     train = shown(place, capsys, "--gpus=8")[1]
     assert "--distributed-world-size=8" in train and "--max-tokens=50 " in train
+
+
+def test_mistakes_are_found_before_data_are_prepared(place, monkeypatch):
+    """Preparing may take hours."""
+    (place.folder / "data/tiny/data.json").unlink()
+    monkeypatch.setattr("experiments.run.check_flags", check_flags)
+    place.configure(CONFIG.replace("beam: 2", "beem: 5"))
+    assert "no flag 'beem'" in one_line_about(place)
+    assert "GPUS=-1" in one_line_about(place, "--gpus=-1")
+    assert place.commands.programs == []
 
 
 def one_line_about(place, *words: str) -> str:
