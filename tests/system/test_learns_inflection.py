@@ -14,7 +14,7 @@ MODEL = (
 )
 TRAINING = (
     "--criterion=entmax_loss --alpha=1.5 --optimizer=adam --lr=0.006 --lr-scheduler=halve_on_loss "
-    "--clip-norm=1 --batch-size=32 --max-epoch=12 --seed=1 --cpu --num-workers=0 "
+    "--clip-norm=1 --batch-size=32 --max-epoch=16 --seed=1 --cpu --num-workers=0 "
     "--log-format=json --no-epoch-checkpoints "
     "--best-checkpoint-metric=accuracy --maximize-best-checkpoint-metric"
 )
@@ -35,7 +35,7 @@ def inflect(lemma: str, tag: str) -> str:
 
 def write_words(folder):
     rng = random.Random(0)
-    lemmas = sorted({"".join(rng.choices("abdeglmsz", k=rng.randint(2, 5))) for _ in range(900)})
+    lemmas = sorted({"".join(rng.choices("abdeglmsz", k=rng.randint(2, 5))) for _ in range(1500)})
     rng.shuffle(lemmas)
     splits = {"valid": lemmas[:50], "test": lemmas[50:100], "train": lemmas[100:]}
     for split, words in splits.items():
