@@ -178,7 +178,7 @@ class Bench:
             places += [(mapping, "block", "loss") for mapping in mappings]
             parts = ("block_loss", "block_support", "block_stats")
             places += [(fused, name, "loss") for name in parts]
-            parts = ("add_entries", "add_dense", "finished")
+            parts = ("add_entries", "finish_rows", "finished")
             places += [(fused._Gradients, name, "gradients") for name in parts]
         places += [(optimizer, "step", "optimizer")]
         originals = [getattr(place, name) for place, name, _ in places]
