@@ -84,7 +84,7 @@ OPTIONS := $(DRY_RUN) --data-root="$(DATA)" --runs-root="$(RUNS)" \
 demo: $(INSTALLED) ## four systems on a real corpus, 20 minutes on two cores (PAIR=fr-en, EPOCHS=1)
 	+@$(RUN) demo --pair="$(PAIR)" --report $(OPTIONS)
 
-demo-inflection: $(INSTALLED) ## inflect French verbs, two systems, 10 minutes on two cores
+demo-inflection: $(INSTALLED) ## inflect French verbs, two systems, 6 minutes on two cores
 	+@$(RUN) demo_inflection --report $(OPTIONS)
 
 # A sweep over α is a figure, so it ends with the page that shows it.
