@@ -295,7 +295,10 @@ def test_a_moving_average_keeps_its_alphas(task):
     average = EMA(model, EMAConfig(ema_decay=0.5))
     for _ in range(3):
         average.step(model)
-    to_be_trained(MIXED).load_state_dict(average.get_model().state_dict())
+    kept = average.get_model().state_dict()
+    alphas = {key: x for key, x in model.state_dict().items() if STATE_KEY in key}
+    assert alphas and all(torch.equal(kept[key], x) for key, x in alphas.items())
+    to_be_trained(MIXED).load_state_dict(kept)  # which refuses others
 
 
 def test_the_output_can_be_fused_with_the_loss(task):
