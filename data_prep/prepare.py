@@ -25,7 +25,7 @@ from data_prep.download import obtain
 from data_prep.files import lock, sha256, write_json
 from data_prep.parallel import chunks, ordered_map
 from data_prep.progress import Progress
-from data_prep.records import read_record
+from data_prep.records import read_facts
 from data_prep.spec import LEARNT, DataSpec
 from sparse_fairseq.errors import UsageError
 
@@ -64,8 +64,7 @@ def prepared(spec: DataSpec, out: Path) -> dict[str, Any] | None:
     """data.json's content if the data is there; UsageError if it was made from another spec."""
     if not (out / "data.json").exists():
         return None
-    remedy = "remove it, text and bin (raw may stay), or give another directory"
-    found = read_record(out / "data.json", remedy, "spec", "sizes", "checksums")
+    found = read_facts(out, "remove it, text and bin (raw may stay), or give another directory")
     for key, wanted in spec.to_mapping().items():
         if found["spec"].get(key) != wanted:
             raise UsageError(

@@ -6,6 +6,8 @@ from typing import Any
 
 from sparse_fairseq.errors import UsageError
 
+FACTS = ("spec", "sizes", "checksums")  # of data.json, objects all
+
 
 def read_record(path: Path, remedy: str, *keys: str) -> dict[str, Any]:
     """The object in a file, which must have these keys; else one line that says what to do."""
@@ -19,3 +21,13 @@ def read_record(path: Path, remedy: str, *keys: str) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{path} is broken ({error}): {remedy}") from error
     return record
+
+
+def read_facts(out: Path, remedy: str) -> dict[str, Any]:
+    """The content of data.json, which says what has been prepared."""
+    path = out / "data.json"
+    facts = read_record(path, remedy, *FACTS)
+    for key in FACTS:
+        if not isinstance(facts[key], dict):
+            raise UsageError(f"{path} is broken ({key} is no object): {remedy}")
+    return facts

@@ -58,6 +58,9 @@ def find_workers(
             raise UsageError("torchrun is for GPUs, and this machine has none: leave it out")
         return Workers(count, {"distributed-world-size": count}, launched_rank(environment))
     if int(environment.get("SLURM_NTASKS", "1")) > 1:
+        if not pretend and not _gpu_count():
+            tasks = environment["SLURM_NTASKS"]
+            raise UsageError(f"{tasks} SLURM tasks need GPUs, and this machine has none: ask for 1")
         return _slurm_workers(environment, _gpu_count())
     count = gpus if gpus is not None else _gpu_count()
     if not count:

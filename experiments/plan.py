@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+from data_prep.records import read_facts
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
@@ -21,7 +22,7 @@ from .commands import (
     train_settings,
 )
 from .config import Config, load_config, unknown
-from .runs import Run, read_json
+from .runs import Run
 from .systems import system_flags
 
 STAGES = ("data", "train", "generate", "score")
@@ -78,10 +79,7 @@ class Plan:
         return sum(self._data_facts()["sizes"][split] for split in SPLITS)
 
     def _data_facts(self) -> dict:
-        facts = read_json(self.data / "data.json")
-        if not isinstance(facts, dict) or not {"spec", "sizes", "checksums"} <= {*facts}:
-            raise ValueError(f"{self.data / 'data.json'} is broken: prepare the data anew")
-        return facts
+        return read_facts(self.data, "remove it and prepare the data anew")
 
     def members(self, run: Run) -> list[Run]:
         """The runs whose checkpoints this one decodes with: itself, or those of an ensemble."""

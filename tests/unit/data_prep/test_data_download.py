@@ -186,7 +186,11 @@ def test_a_broken_lock_file_is_one_line_and_removes_nothing(tmp_path, content):
     assert (raw / "text.en").exists()
 
 
-@pytest.mark.parametrize("content", [*BROKEN, '{"spec": {}, "sizes": {}}'])
+NO_CHECKSUMS = '{"spec": {}, "sizes": {}}'
+NO_SPEC = '{"spec": "multi30k", "sizes": {}, "checksums": {}}'
+
+
+@pytest.mark.parametrize("content", [*BROKEN, NO_CHECKSUMS, NO_SPEC])
 def test_a_broken_data_json_is_one_line(tmp_path, content):
     path = tmp_path / "data.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

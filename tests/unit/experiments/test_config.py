@@ -239,6 +239,14 @@ def test_workers_of_torchrun_and_slurm_are_found(two_gpus):
     assert slurm.flags == {"distributed-world-size": 4, "distributed-port": 10_077}
 
 
+def test_several_slurm_tasks_without_a_gpu_are_refused(monkeypatch):
+    """They would wait for each other for ever: fairseq's workers on CPUs do not meet."""
+    monkeypatch.setattr(commands, "_gpu_count", lambda: 0)
+    with pytest.raises(UsageError, match="4 SLURM tasks need GPUs"):
+        find_workers(None, {"SLURM_NTASKS": "4"})
+    assert find_workers(None, {"SLURM_NTASKS": "4"}, pretend=True).count == 4
+
+
 def test_gpus_that_are_not_there_are_an_error(monkeypatch):
     monkeypatch.setattr(commands, "_gpu_count", lambda: 0)
     with pytest.raises(UsageError, match="GPUS=99, but this machine has 0"):

@@ -58,8 +58,12 @@ def test_a_broken_file_is_named_in_one_line(place):
         assert str(place.run / name) in one_line_about(place)
         (place.run / name).write_bytes(before)
     place.call()
-    for path in (place.run / "scores.json", place.folder / "data/tiny/data.json"):
-        path.write_text("{")
+    for path, text in (
+        (place.run / "scores.json", "{"),
+        (place.folder / "data/tiny/data.json", "{"),
+        (place.folder / "data/tiny/data.json", '{"spec": "multi30k", "sizes": {}, "checksums": 1}'),
+    ):
+        path.write_text(text)
         assert f"{path} is broken" in one_line_about(place)
 
 
