@@ -175,10 +175,10 @@ def gradients(
     blocks = _blocks(p)
     buffer = torch.empty_like(p[blocks[0]])
     for rows in blocks:
-        block = p[rows], grad[rows], _of(alpha, rows)
-        mean = _grad_scores(*block, out[rows], buffer[: rows.stop - rows.start])
-        if for_alpha:
-            grad_alpha[rows] = _grad_alpha(*block, mean, buffer[: rows.stop - rows.start])
+        used = buffer[: rows.stop - rows.start]
+        mean = _grad_scores(p[rows], grad[rows], _of(alpha, rows), out[rows], used)
+        if for_alpha and isinstance(alpha, Tensor):
+            grad_alpha[rows] = _grad_alpha(p[rows], grad[rows], alpha[rows], mean, used)
     return out, grad_alpha if for_alpha else None
 
 
@@ -205,18 +205,19 @@ def _sensitivity(p: Tensor, alpha: Alpha, out: Tensor) -> Tensor:
     return positive.log2_().mul_(_float32(1.0 - alpha)).exp2_().mul_(p)
 
 
-def _grad_alpha(p: Tensor, grad: Tensor, alpha: Alpha, mean: Tensor, buffer: Tensor) -> Tensor:
+def _grad_alpha(p: Tensor, grad: Tensor, alpha: Tensor, mean: Tensor, buffer: Tensor) -> Tensor:
     """Σ grad · dp/dα for each row (Correia et al. 2019, Proposition 1), float64 [rows, 1].
 
     With ε = α − 1 and h = −p log p it is (Σ grad·p − m)/ε² + (Σ grad·h − m Σh)/ε, which cancels
-    where α is near 1.
+    where α is near 1: such rows take the long way.
     """
-    if _is_near_one(alpha):
-        slope = _tsallis.entmax_slope(p, _float32(alpha))
-        return slope.mul_(grad).sum(1, keepdim=True).double()
     grad_p = torch.mul(p, grad, out=buffer).sum(1, keepdim=True).double()
     h = torch.clamp(p, min=SMALLEST_P, out=buffer).log_().mul_(p).neg_()
     entropy = h.sum(1, keepdim=True).double()
     grad_h = h.mul_(grad).sum(1, keepdim=True).double()
-    first = (grad_p - mean) / (alpha - 1.0) ** 2
-    return first + (grad_h - mean * entropy) / (alpha - 1.0)
+    out = (grad_p - mean) / (alpha - 1.0) ** 2 + (grad_h - mean * entropy) / (alpha - 1.0)
+    near = (alpha < NEAR_ONE).squeeze(1).nonzero().squeeze(1)
+    if len(near):
+        slope = _tsallis.entmax_slope(p[near], _float32(alpha[near]))
+        out[near] = slope.mul_(grad[near]).sum(1, keepdim=True).double()
+    return out
