@@ -102,7 +102,10 @@ $(foreach dataset,$(DATASETS),$(eval $(call dataset_targets,$(dataset))))
 # The demos go by other names than their data. A script or region begins with a capital or a digit,
 # and so a target language with a small letter: pt-BR-en, en-zh-Hans.
 DEMO = demo_$(shell echo "$(PAIR)" | sed -E 's/^(.+)-([a-z].*)$$/\1_\2/')
-CLEANED = $(patsubst demo,$(DEMO),$(patsubst demo-inflection,demo_inflection,$*))
+NOTHING :=
+SPACE := $(NOTHING) $(NOTHING)
+PART = $(if $(LANGUAGES),_$(subst $(SPACE),_,$(sort $(LANGUAGES))))
+CLEANED = $(patsubst demo,$(DEMO),$(patsubst demo-inflection,demo_inflection,$*))$(PART)
 clean-%:
 	@if ! [ -e "$(DATA)/$(CLEANED)" ] && ! [ -e "$(RUNS)/$(CLEANED)" ]; then \
 		echo "nothing to remove: no $(DATA)/$(CLEANED), no $(RUNS)/$(CLEANED)"; exit; fi; \

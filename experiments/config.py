@@ -5,6 +5,7 @@ What the keys mean is in `Config`; which command lines follow from them, in `exp
 """
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from data_prep.spec import nearest
 from sparse_fairseq.errors import UsageError
 
 CONFIGS = Path(__file__).parent / "configs"
+LONGEST_NAME = 200  # of a dataset, which names directories; file systems end at 255 bytes
 
 Flags = dict[str, Any]
 
@@ -53,6 +55,16 @@ class Config:
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The message for a name that does not exist."""
     return f"no {what} '{name}'{nearest(name, list(known))}"
+
+
+def name_of_part(dataset: str, languages: Iterable[str]) -> str:
+    """The dataset that LANGUAGES= makes of another one."""
+    names = sorted({*languages})
+    name = "_".join([dataset, *names])
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{dataset}_{len(names)}languages_{digest}"
 
 
 def load_config(dataset: str, folder: Path = CONFIGS) -> Config:

@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-import hashlib
+import math
 import re
 import shlex
 from pathlib import Path
@@ -21,7 +21,7 @@ from .commands import (
     train_command,
     train_settings,
 )
-from .config import Config, load_config, unknown
+from .config import Config, load_config, name_of_part, unknown
 from .runs import Run
 from .systems import system_flags
 
@@ -30,7 +30,6 @@ SPLITS = ("valid", "test")
 # Two codes; scripts and regions (pt-BR, zh-Hans, es-419) begin with a capital or a digit.
 PAIR = re.compile(r"([a-z]+(?:-[A-Z0-9]\w*)*)-([a-z]+(?:-[A-Z0-9]\w*)*)")
 WITH_LANGUAGES = ("sigmorphon2018",)  # recipes of which LANGUAGES= takes a part
-LONGEST_NAME = 200  # file systems end at 255 bytes
 
 
 @dataclasses.dataclass
@@ -180,10 +179,16 @@ def _with_options(config: Config, options: argparse.Namespace) -> Config:
     if options.epochs is not None:
         if options.epochs < 1:
             raise UsageError(f"EPOCHS={options.epochs}: at least 1 is needed")
-        # A config that counts in updates, or looks every tenth epoch, would leave no checkpoint.
-        often = {key: 1 for key in INTERVALS if (config.train.get(key) or 1) > options.epochs}
+        often = {key: _often(config.train.get(key) or 1, options.epochs) for key in INTERVALS}
+        often = {key: interval for key, interval in often.items() if key in config.train}
         config = config.replaced("train", **{"max-epoch": options.epochs, **often})
     return _of_languages(config, options.languages.split()) if options.languages else config
+
+
+def _often(interval: int, epochs: int) -> int:
+    """How often to look at the model, so that the last epoch is looked at, too: fairseq does not
+    do it by itself, and what it has not looked at is never the best checkpoint."""
+    return math.gcd(interval, epochs) if interval <= epochs else 1
 
 
 def _of_languages(config: Config, languages: list[str]) -> Config:
@@ -191,12 +196,8 @@ def _of_languages(config: Config, languages: list[str]) -> Config:
     if config.data.get("recipe") not in WITH_LANGUAGES:
         known = ", ".join(WITH_LANGUAGES)
         raise UsageError(f"LANGUAGES= is for {known}; {config.dataset} has no languages to choose")
-    languages = sorted({*languages})
-    name = "_".join([config.dataset, *languages])
-    if len(name) > LONGEST_NAME:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-        name = f"{config.dataset}_{len(languages)}languages_{digest}"
-    return dataclasses.replace(config.replaced("data", languages=languages), dataset=name)
+    part = config.replaced("data", languages=sorted({*languages}))
+    return dataclasses.replace(part, dataset=name_of_part(config.dataset, languages))
 
 
 def _names(config: Config, options: argparse.Namespace) -> list[str]:

@@ -10,6 +10,7 @@ from data_prep.files import lock, write_json
 
 from .manifest import now, provenance
 from .runs import Run, find_runs
+from .systems import in_order
 
 # (title, key of `measured`, digits)
 COLUMNS = (
@@ -138,7 +139,7 @@ def table(results: dict[str, Any]) -> str:
     systems = results["systems"]
     columns = [c for c in COLUMNS if any(c[1] in values for values in systems.values())]
     rows = [["system", *(title for title, _, _ in columns)]]
-    for name in sorted(systems, key=_order):
+    for name in in_order(systems):
         cells = [_cell(systems[name].get(key), digits) for _, key, digits in columns]
         rows.append([name, *cells])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -149,11 +150,6 @@ def table(results: dict[str, Any]) -> str:
     broken = [entry for entry in results["runs"] if entry["problem"]]
     lines += [f"left out: {entry['problem']}" for entry in broken]
     return "\n".join(["", *lines])
-
-
-def _order(name: str) -> tuple:
-    papers = ("softmax", "sparsemax", "entmax15", "relu15")  # the rows of SE Table 1
-    return (papers.index(name) if name in papers else len(papers), name)
 
 
 def _cell(values: dict[str, float] | None, digits: int) -> str:

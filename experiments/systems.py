@@ -1,6 +1,7 @@
 """The systems that a paper compares, by the names users type, as flags of fairseq-train."""
 
 import re
+from collections.abc import Iterable
 
 from sparse_fairseq.errors import UsageError
 
@@ -20,6 +21,25 @@ FORMS = {
     "relu15_tau<value>": re.compile(rf"relu15_tau{NUMBER}"),
     "out<alpha>_att<alpha>": re.compile(rf"out{NUMBER}_att{NUMBER}"),
 }
+# A table's order where nothing else decides; what is not in it follows by name and numbers.
+ORDER = ("reference", "softmax", "sparsemax", "entmax15", "relu15")
+
+
+def in_order(systems: Iterable[str]) -> list[str]:
+    """Without repetitions; an ensemble follows its system.
+
+    >>> in_order(["out2_att1", "out1.5_att1", "out1_att1", "softmax ensemble", "softmax"])
+    ['softmax', 'softmax ensemble', 'out1_att1', 'out1.5_att1', 'out2_att1']
+    """
+
+    def key(name: str) -> tuple:
+        system = name.removesuffix(" ensemble")
+        if system in ORDER:
+            return ORDER.index(system), "", [], name
+        numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", system)]
+        return len(ORDER), system[:3], numbers, name
+
+    return sorted(set(systems), key=key)
 
 
 def system_flags(config: Config, system: str) -> Flags:

@@ -33,6 +33,8 @@ FOLDERS = ("task1/all", "task1/surprise")
 def sources(spec: DataSpec, raw: Path | None) -> list[Source]:
     """The repository's archive, or its files where the user has them."""
     if raw is None or not (raw / "task1").is_dir():
+        if raw is not None and not (raw / ARCHIVE.name).exists():
+            raise UsageError(f"{raw} has neither {ARCHIVE.name} nor the directory task1")
         return [ARCHIVE]
     names = [f"{folder}/{path.name}" for folder in FOLDERS for path in (raw / folder).glob("*-*")]
     wanted = chosen(names, spec, str(raw))
@@ -45,12 +47,12 @@ def chosen(names: list[str], spec: DataSpec, where: str) -> dict[str, list[str]]
     known = {name.removesuffix(".gz") for name in names}
     stems = [name.removesuffix(ends[0]) for name in known if name.endswith(ends[0])]
     found = {Path(stem).name: [stem + end for end in ends] for stem in sorted(stems)}
+    if not found:
+        raise UsageError(f"{where} has no files task1/*/*{ends[0]}")
     for language in spec.languages:
         if language not in found:
             hint = nearest(language, found)
             raise UsageError(f"{where} has no {spec.setting} data for '{language}'{hint}")
-    if not found:
-        raise UsageError(f"{where} has no files task1/*/*{ends[0]}")
     wanted = {lang: found[lang] for lang in sorted(spec.languages or found)}
     for parts in wanted.values():
         for name in parts:
@@ -80,6 +82,7 @@ def _examples(parts: list[tuple[str, Path]], end: str) -> Iterator[Row]:
     """Rows of source, target and language; a line is lemma, form and tags."""
     for name, path in parts:
         language = Path(name).name.removesuffix(end)
+        is_empty = True
         for number, line in enumerate(archives.lines(path), 1):
             fields = line.removesuffix(b"\r").split(b"\t")
             if len(fields) != 3:
@@ -87,4 +90,7 @@ def _examples(parts: list[tuple[str, Path]], end: str) -> Iterator[Row]:
                     continue
                 raise UsageError(f"{path}, line {number}: {len(fields)} columns, not 3")
             lemma, form, tags = (field.decode("utf-8", "surrogateescape") for field in fields)
+            is_empty = False
             yield example([language, *tags.split(";")], lemma, form, language)
+        if is_empty:  # its language would be missing in the mean over languages
+            raise UsageError(f"{path} has no examples")

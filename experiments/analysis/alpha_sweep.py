@@ -1,5 +1,6 @@
 """Validation accuracy against α of the loss and of the attention (S2S Fig. 4), from runs of entmax
-losses (softmax is α = 1, sparsemax α = 2). Runs whose attention learns its α are left out.
+losses (softmax is α = 1, sparsemax α = 2). Runs whose attention learns its α, and those that have
+not been trained to their end, are left out.
 
 ``result``:
 
@@ -18,7 +19,8 @@ def compute(runs: list[Run], settings: dict) -> dict:
     points = []
     for run in runs:
         alphas = alphas_of(run.manifest.get("settings", {}))
-        accuracy = accuracy_of(run) if alphas and run.train_log.exists() else None
+        trained = "train" in run.manifest["stages"] and run.train_log.exists()
+        accuracy = accuracy_of(run) if alphas and trained else None
         if accuracy is not None:
             output, attention = alphas
             points.append(
@@ -31,7 +33,7 @@ def compute(runs: list[Run], settings: dict) -> dict:
                 }
             )
     if not points:
-        raise NotMeasured("not run yet: no run of an entmax loss has logged its accuracy")
+        raise NotMeasured("not run yet: no finished run of an entmax loss has logged its accuracy")
     return {"points": points, "means": means(points)}
 
 

@@ -15,11 +15,10 @@ from sparse_fairseq.errors import UsageError
 
 from ..analysis.papers import Number, published
 from ..commands import readable
-from ..config import Config, load_config, recorded_config
+from ..config import CONFIGS, Config, load_config, name_of_part, recorded_config
 from ..results import certificate
 from ..runs import Run, find_runs
-from ..systems import system_flags
-from .parts import in_order
+from ..systems import in_order, system_flags
 
 # Whose published numbers stand beside a dataset that no paper has, if it has them.
 STAND_IN = "iwslt14_de_en"
@@ -43,14 +42,15 @@ class Material:
 
     @property
     def languages(self) -> list[str]:
-        """Those to which LANGUAGES= restricted the data, which are then a part of the name."""
-        names = list(self.config.data.get("languages") or ()) if self.config else []
-        return names if self.dataset.endswith("_".join(["", *names])) else []
+        """Those to which LANGUAGES= restricted the data."""
+        return list(self.config.data["languages"]) if self.target != self.dataset else []
 
-    @property
+    @cached_property
     def target(self) -> str:
-        """The dataset as make knows it."""
-        return self.dataset.removesuffix("_".join(["", *self.languages]))
+        """The dataset as make knows it: without the languages that are a part of its name."""
+        names = (self.config.data.get("languages") or ()) if self.config else ()
+        whole = [self.dataset.removesuffix("_".join(["", *names])), *_config_names()]
+        return next((x for x in whole if name_of_part(x, names) == self.dataset), self.dataset)
 
     def make(self, *parts: str) -> str:
         """The command of a target, as it can be typed."""
@@ -136,7 +136,7 @@ class Material:
     def why(self, analysis: str, system: str | None = None) -> str:
         """Why there is no result: not run, not analysed, failed, or cannot be measured."""
         runs = self.runs_of(system) if system else []
-        if system and not runs and not self._can_run(system):
+        if system and not runs and not self.can_run(system):
             return "of the paper only"
         if system and not runs:
             return f"not run: {self.make(system)}"
@@ -150,7 +150,7 @@ class Material:
                 return f"failed: {document['error']}"
         return f"not analysed: {self.command(analysis)}"
 
-    def _can_run(self, system: str) -> bool:
+    def can_run(self, system: str) -> bool:
         try:
             return self.config is None or bool(system_flags(self.config, system))
         except SystemExit:
@@ -189,7 +189,25 @@ class Material:
         return next((n for n in self.published(metric) if n.system == system), None)
 
     def comparable(self, number: Number) -> bool:
-        return number.value is not None and number.dataset in (None, self.dataset)
+        if number.value is None or (number.dataset == self.dataset and self.lacks_languages):
+            return False
+        return number.dataset in (None, self.dataset)
+
+    @property
+    def language_count(self) -> int:
+        """Of how many languages the words are; 0 if this is not inflection, or not known yet."""
+        found = [self.scores(run).get("test") or {} for run in self.runs]
+        return max((len(test.get("languages") or ()) for test in found), default=0)
+
+    @cached_property
+    def lacks_languages(self) -> bool:
+        """Whether the files at hand were of fewer languages than the paper's."""
+        printed = self.paper("languages")
+        return bool(printed and self.language_count and self.language_count < printed.value)
+
+
+def _config_names() -> list[str]:
+    return [path.stem for path in sorted(CONFIGS.glob("*.yaml"))]
 
 
 def mean_and_deviation(values: list[float]) -> tuple[float, float | None, int] | None:

@@ -29,6 +29,8 @@ def render(material: Material, date: str) -> str:
     about = material.config.about if material.config else ""
     if material.languages:
         about += f"; here {', '.join(material.languages)} only"
+    elif material.lacks_languages:
+        about += f"; here only {material.language_count} of them"
     return environment.get_template("page.html.jinja").render(
         title=f"{label}: report",
         heading=f"Sparse outputs on {label}",

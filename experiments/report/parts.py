@@ -24,8 +24,6 @@ FORMS = (
     (re.compile(r"relu15_tau([\d.]+)"), "1.5-ReLU (τ = {})"),
     (re.compile(r"out([\d.]+)_att([\d.]+)"), "α {} (attention {})"),
 )
-# A table's order where nothing else decides; what is not in it follows by name.
-ORDER = ("reference", "softmax", "sparsemax", "entmax15", "relu15")
 
 
 def system_label(system: str) -> str:
@@ -41,14 +39,6 @@ def system_label(system: str) -> str:
 def is_dense(system: str) -> bool:
     """Whether the output is softmax: nothing is left out."""
     return system == "softmax" or system.startswith("out1_")
-
-
-def in_order(systems: Iterable[str]) -> list[str]:
-    def key(name: str) -> tuple:
-        numbers = [float(n) for n in re.findall(r"\d+(?:\.\d+)?", name)]
-        return (ORDER.index(name), []) if name in ORDER else (len(ORDER), name[:3], numbers, name)
-
-    return sorted(set(systems), key=lambda name: (key(name)[0], str(key(name)[1]), *key(name)[2:]))
 
 
 def number_text(value: float, digits: int = 1) -> str:

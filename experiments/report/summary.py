@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from ..systems import in_order
 from .gather import Material
-from .parts import in_order, is_dense, number_text, spread_text, system_label
+from .parts import is_dense, number_text, spread_text, system_label
 from .sections.common import Measured, dataset_label, training_speed
 from .sections.overview import data_of, nonzeros, percent_empty
 from .sections.quality import test_scores

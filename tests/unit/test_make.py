@@ -74,6 +74,11 @@ def test_one_run_of_a_sweep_has_no_report():
         ("clean-demo", "demo_pt-BR_en", ["PAIR=pt-BR-en"]),
         ("clean-demo-inflection", "demo_inflection", []),
         ("clean-iwslt14_de_en", "iwslt14_de_en", []),
+        (
+            "clean-sigmorphon2018_high",
+            "sigmorphon2018_high_english_german",
+            ["LANGUAGES=german english"],
+        ),
     ],
 )
 def test_clean_removes_what_a_target_made_after_a_yes(tmp_path, target, dataset, options):

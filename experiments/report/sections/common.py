@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from data_prep.inflection import spelled
 
 from ...analysis.papers import Number, exhibits
+from ...systems import in_order
 from ..figures import Looks, draw, ticks_with_commas
 from ..gather import Material, mean_and_deviation
 from ..parts import (
@@ -18,7 +19,6 @@ from ..parts import (
     Section,
     Table,
     difference,
-    in_order,
     missing,
     spread_text,
     system_label,
@@ -37,7 +37,8 @@ def dataset_label(name: str) -> str:
         family = match[1].upper() if short else match[1].capitalize()
         return f"{family} {match[2].capitalize()}→{match[3].capitalize()}"
     if match := re.fullmatch(r"sigmorphon2018_([a-z]+)(?:_(.+))?", name):
-        languages = (match[2] or "").replace("_", ", ")
+        languages = re.sub(r"(\d+)languages_[0-9a-f]{12}", r"\1 languages", match[2] or "")
+        languages = languages.replace("_", ", ")
         return f"SIGMORPHON 2018 ({match[1]}{': ' if languages else ''}{languages})"
     return name
 
@@ -147,6 +148,11 @@ def finish(
         table.notes.append(
             f"The paper’s numbers are for {dataset_label(other.pop())}, shown for orientation; "
             "no difference is taken."
+        )
+    elif papers and material.lacks_languages:
+        table.notes.append(
+            "The paper’s numbers are of all its languages, those here of "
+            f"{material.language_count}; no difference is taken."
         )
     seeds = {value[2] for value in measured if value and value[1] is not None}
     if seeds:

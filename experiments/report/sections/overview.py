@@ -188,22 +188,17 @@ def _known(material: Material) -> dict[str, Any]:
         (result["vocabulary"] for result in material.first_results("support").values()), None
     )
     known["batch_tokens"], known["batch_size"] = config.batch.tokens, config.batch.sentences
-    known["accumulation"], known["runs"] = config.batch.accumulate, len(config.seeds)
+    known["accumulation"] = config.batch.accumulate
+    known["runs"] = max((len(material.runs_of(x)) for x in material.systems), default=0)
     betas = re.findall(r"[\d.]+", str(flags.get("adam-betas", "")))
     if len(betas) == 2:
         known["adam_beta1"], known["adam_beta2"] = map(float, betas)
     by_epochs = flags.get("validate-interval")
     known["validation_interval"] = flags.get("validate-interval-updates", by_epochs)
-    if languages := _languages(material):
+    if languages := material.language_count:
         known["languages"], pairs = languages, known["training_pairs"]
         known["training_samples_per_language"] = pairs and pairs / languages
     return known
-
-
-def _languages(material: Material) -> int:
-    """Of how many languages the words are; 0 if this is not inflection, or not known yet."""
-    found = [material.scores(run).get("test") or {} for run in material.runs]
-    return max((len(test.get("languages") or ()) for test in found), default=0)
 
 
 def runs(material: Material) -> Section:

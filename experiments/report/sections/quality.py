@@ -9,15 +9,14 @@ from matplotlib.axes import Axes
 
 from data_prep.inflection import spelled
 
+from ...systems import ORDER, in_order
 from ..figures import INK, Looks, draw
 from ..gather import Material
 from ..parts import (
-    ORDER,
     Cell,
     Figure,
     Section,
     Table,
-    in_order,
     missing,
     number,
     number_text,

@@ -8,13 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
+from ...systems import in_order
 from ..figures import INK, SERIES, Looks, draw, ticks_with_commas
 from ..gather import Material
 from ..parts import (
     Figure,
     Section,
     Table,
-    in_order,
     number,
     number_text,
     system_label,

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from ...analysis.papers import published
 from ...config import CONFIGS
+from ...systems import in_order
 from ..figures import INK, SERIES, draw
 from ..gather import Material
 from ..parts import (
@@ -15,7 +16,6 @@ from ..parts import (
     Section,
     Table,
     duration_text,
-    in_order,
     missing,
     number,
     number_text,
@@ -377,8 +377,9 @@ def _finer_sweep(material: Material) -> str:
     grid = f"{material.target}_alphas"
     if (CONFIGS / f"{grid}.yaml").is_file():
         return f"A finer sweep has a dataset of its own: make {grid}, make {grid}/report"
-    examples = [material.make(system) for system in ("out1.5_att1.25", "out1.33_att1.5")]
-    return f"A finer sweep: not run: {', '.join(examples)}, …"
+    systems = ("out1.5_att1.25", "out1.33_att1.5", "entmax1.25", "entmax1.33")
+    examples = [material.make(system) for system in systems if material.can_run(system)]
+    return f"A finer sweep: not run: {', '.join(examples[:2])}, …"
 
 
 def _alpha_panel(material: Material, means: list[dict], moving: str, fixed: str):

@@ -80,11 +80,15 @@ def test_alphas_of_a_run(flags, alphas):
 def test_alpha_sweep_takes_the_accuracy_of_the_selected_checkpoint(tmp_path):
     by_accuracy = {"best-checkpoint-metric": "accuracy", "maximize-best-checkpoint-metric": True}
     flags = {"criterion": "entmax_loss", "alpha": 1.5}
+    trained = {"stages": {"train": {}}}
     runs = [
-        make_run(tmp_path, "out1.5_att1", 1, settings={**flags, **by_accuracy}),
-        make_run(tmp_path, "out1.5_att1", 2, settings=flags),  # by loss
-        make_run(tmp_path, "relu15", 1, settings={"criterion": "alpha_relu_loss"}),
-        make_run(tmp_path, "x", 1, settings={**flags, "cross-attention-alpha": "learned"}),
+        make_run(tmp_path, "out1.5_att1", 1, settings={**flags, **by_accuracy}, **trained),
+        make_run(tmp_path, "out1.5_att1", 2, settings=flags, **trained),  # by loss
+        make_run(tmp_path, "relu15", 1, settings={"criterion": "alpha_relu_loss"}, **trained),
+        make_run(
+            tmp_path, "x", 1, settings={**flags, "cross-attention-alpha": "learned"}, **trained
+        ),
+        make_run(tmp_path, "out1.5_att2", 1, settings={**flags, "attention-alpha": 2}),  # goes on
     ]
     for run in runs:
         run.train_log.write_text("".join(SECOND))

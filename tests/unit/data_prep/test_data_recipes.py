@@ -232,6 +232,22 @@ def test_sigmorphon_languages_and_settings(tmp_path):
         cleaned(tmp_path / "c", raw, recipe="sigmorphon2018", languages="kashubian")
 
 
+def test_sigmorphon_files_that_are_not_there(tmp_path):
+    raw = write_sigmorphon(tmp_path / "raw", packed=False)
+    with pytest.raises(
+        UsageError, match="task1 has neither conll2018-master.zip nor the directory"
+    ):
+        cleaned(tmp_path / "a", raw / "task1", recipe="sigmorphon2018")
+    (german,) = raw.glob("task1/*/german-test")
+    german.write_text("\n")
+    with pytest.raises(UsageError, match="german-test has no examples"):
+        cleaned(tmp_path / "b", raw, recipe="sigmorphon2018")
+    for path in raw.glob("task1/*/*-train-high"):
+        path.unlink()
+    with pytest.raises(UsageError, match=r"has no files task1/\*/\*-train-high"):
+        cleaned(tmp_path / "c", raw, recipe="sigmorphon2018", languages="german")
+
+
 def test_lefff_splits_by_verb_and_leaves_out_forms_that_have_a_rival(
     tmp_path, any_checksum, capsys
 ):

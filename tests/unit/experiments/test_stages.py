@@ -85,6 +85,14 @@ def test_few_epochs_leave_a_checkpoint_also_where_the_config_looks_rarely(place,
     assert TRAIN in place.call("--epochs=20")  # goes on, with the config's interval or ours
 
 
+@pytest.mark.parametrize("epochs, interval", [(15, 5), (19, 1), (20, 10)])
+def test_the_last_epoch_can_be_the_best_one(place, epochs, interval):
+    """fairseq looks at epochs 10, 20 … only; what it has not looked at is never selected."""
+    place.configure(CONFIG.replace("lr: 0.1", "lr: 0.1, validate-interval: 10"))
+    place.call(f"--epochs={epochs}")
+    assert f"--validate-interval={interval}" in place.manifest["commands"]["train"][0]
+
+
 def test_training_without_a_best_checkpoint_is_not_finished(place):
     place.commands.saves = ("checkpoint_last.pt",)
     with pytest.raises(UsageError, match="has no checkpoint_best.pt, no validation took place"):
