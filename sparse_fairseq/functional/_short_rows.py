@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _tsallis
+from ._solvers import is_whole
 
 Alpha = float | Tensor  # a number, or float64 of shape [rows, 1]
 
@@ -144,7 +145,7 @@ def _powers(x: Tensor, c: Tensor, alpha: Alpha, buffers: tuple[Tensor, Tensor]):
         torch.log1p(gap, out=out).mul_(beta * math.log2(math.e)).exp2_()
         return out, gap.add_(1.0)
     torch.add(x, c, out=gap).relu_()
-    if isinstance(beta, float) and abs(beta - round(beta)) <= 1e-12 * beta:
+    if isinstance(beta, float) and is_whole(beta):
         return _whole_power(gap, round(beta), out), gap
     # The logarithm of 0 is slow, and so are powers too small for a normal number.
     torch.clamp(gap, min=SMALLEST_GAP, out=out).log2_().mul_(beta).exp2_()

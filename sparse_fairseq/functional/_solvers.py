@@ -133,15 +133,19 @@ def round_down(bound: Tensor, dtype: torch.dtype) -> Tensor:
 # --- thresholds -----------------------------------------------------------------------------
 
 
+def is_whole(beta: float) -> bool:
+    """But for rounding; 1 only exactly, because what α = 2 is treated as differs."""
+    return beta == 1.0 or (round(beta) > 1 and abs(beta - round(beta)) <= 1e-12 * beta)
+
+
 def power(gap: Tensor, beta: float) -> Tensor:
     """gap^β for gaps ≥ 0 (the same tensor for β = 1), several times faster than torch.pow.
 
     α = 2, 1.5, 1.25, 1.2, 1.1 … have a whole β, for which products do. log2(0) is slow; the
     smallest normal number in its place still gives 0 for large β.
     """
-    whole = round(beta)
-    if whole <= 16 and abs(beta - whole) <= 1e-12 * beta:
-        return _whole_power(gap, whole)
+    if beta < 17 and is_whole(beta):
+        return _whole_power(gap, round(beta))
     if beta < 1.25:
         return gap.pow(beta)
     return gap.clamp(min=torch.finfo(gap.dtype).tiny).log2_().mul_(beta).exp2_()

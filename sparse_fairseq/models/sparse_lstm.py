@@ -19,14 +19,18 @@ from ..modules import KeepsAlpha
 
 class SparseLSTMEncoder(LSTMEncoder):
     """fairseq's encoder, but with states where the batch has its tokens: fairseq's moves padding to
-    the right, and an attention over that is not one over `src_tokens`."""
+    the right, and an attention over that is not one over `src_tokens`. Padding may be anywhere, and
+    wider than the longest sentence needs (--required-seq-len-multiple)."""
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, enforce_sorted: bool = True):
-        states, hidden, cell, _ = super().forward(src_tokens, src_lengths, enforce_sorted)
-        is_padding = src_tokens.eq(self.padding_idx).t()
-        if bool(is_padding[0].any()):
+        is_padding = src_tokens.eq(self.padding_idx)
+        tokens_first = is_padding.byte().argsort(dim=1, stable=True)
+        packed = src_tokens.gather(1, tokens_first)[:, : int(src_lengths.max())]
+        states, hidden, cell, _ = super().forward(packed, src_lengths, enforce_sorted)
+        is_padding = is_padding.t()
+        if not torch.equal(packed, src_tokens):
             place = (~is_padding).cumsum(0).sub(1).clamp(min=0)
-            states = states.gather(0, place.unsqueeze(2).expand_as(states))
+            states = states.gather(0, place.unsqueeze(2).expand(-1, -1, states.shape[2]))
         return states, hidden, cell, is_padding
 
 
@@ -124,7 +128,7 @@ class SparseLSTMModel(LSTMModel):
         _check(args)
         try:
             stock = super().build_model(args, task)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise UsageError(str(error)) from None
         encoder = SparseLSTMEncoder(
             dictionary=task.source_dictionary,
@@ -164,6 +168,9 @@ def _check(args) -> None:
         raise UsageError(f"--attention-alpha must be ≥ 1 and finite, got {args.attention_alpha}")
     if not utils.eval_bool(args.decoder_attention):
         raise UsageError("--decoder-attention 0: this architecture is for its attention; use lstm")
+    shared = getattr(args, "share_all_embeddings", False)
+    if getattr(args, "decoder_freeze_embed", False) and not (args.decoder_embed_path or shared):
+        raise UsageError("--decoder-freeze-embed needs --decoder-embed-path")
 
 
 @register_model_architecture("sparse_lstm", "sparse_lstm")

@@ -125,6 +125,8 @@ class SparseTransformerModel(TransformerModel):
             value = getattr(args, name, None)
             setattr(args, name, parse_alpha(f"--{which}-attention-alpha", value))
         _refuse_xformers(args)
+        if getattr(args, "no_cross_attention", False) and args.cross_attention_alpha != 1.0:
+            raise UsageError("--cross-attention-alpha has no meaning with --no-cross-attention")
         return super().build_model(args, task)
 
     @classmethod

@@ -1,7 +1,7 @@
 """α of an attention as part of the model's state: what a run was trained with, it goes on with.
 
-fairseq compares no flags when it loads a checkpoint. The task says what a checkpoint is loaded for
-(`expect_checkpoint`); without that, as in decoding, only what cannot be loaded is refused.
+fairseq compares no flags when it loads a checkpoint. A state that says another number is refused,
+whatever the task; ours says also what a checkpoint is loaded for (`expect_checkpoint`).
 """
 
 import logging
@@ -30,7 +30,7 @@ class KeepsAlpha(nn.Module):
     # The α of a state that does not say any; None: every state says it.
     unsaved_alpha: float | None = None
     loaded_alpha: Alpha | None = None  # by the last load_state_dict; None: nothing known
-    may_start_learning = False  # whether α may be learned though those to load were not
+    may_change_alpha = False  # to another number, or to a learned one
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -40,9 +40,16 @@ class KeepsAlpha(nn.Module):
 
     def _load_from_state_dict(self, state_dict, prefix, *others):
         self.loaded_alpha = self._saved_alpha(state_dict, prefix)
-        if (self.loaded_alpha == LEARNED) != (self.alpha_setting == LEARNED):
-            if self.loaded_alpha == LEARNED or not self.may_start_learning:
-                raise another_alpha(self)
+        starts_learning = self.alpha_setting == LEARNED and self.loaded_alpha != LEARNED
+        stops_learning = self.alpha_setting != LEARNED and self.loaded_alpha == LEARNED
+        # No entry may be an average of weights, or softmax: then only the hook below decides.
+        changes = starts_learning or (
+            prefix + STATE_KEY in state_dict
+            and not is_same_alpha(self.loaded_alpha, self.alpha_setting)
+        )
+        if stops_learning or (changes and not self.may_change_alpha):
+            raise another_alpha(self)
+        if starts_learning:
             own = self.get_parameter(LOGITS).detach()
             state_dict = {**state_dict, prefix + LOGITS: own}
         state_dict = {key: x for key, x in state_dict.items() if key != prefix + STATE_KEY}
@@ -82,7 +89,7 @@ def expect_checkpoint(model: nn.Module, finetuning: bool) -> None:
     with any α that has the parameters for it, or to go on, with its own."""
     attentions = [module for module in model.modules() if isinstance(module, KeepsAlpha)]
     for attention in attentions:
-        attention.may_start_learning = finetuning
+        attention.may_change_alpha = finetuning
 
     def compare(module, incompatible_keys):
         # An EMA is a copy of the model, and loads its weights without our entry at each update.

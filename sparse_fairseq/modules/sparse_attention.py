@@ -4,7 +4,10 @@ Projections, masks and the cache of incremental decoding are fairseq's; the mapp
 weights is `functional.entmax`.
 """
 
+import math
+
 import torch
+import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
@@ -26,6 +29,10 @@ class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
         self, *args, alpha: Alpha = 1.0, alpha_flag: str = KeepsAlpha.alpha_flag, **kwargs
     ):
         super().__init__(*args, **kwargs)
+        if self.bias_k is not None:
+            raise ValueError(
+                "add_bias_kv: fairseq's own attention with a cache cannot do it either"
+            )
         self.alpha_flag = alpha_flag
         self.constant_alpha = None if alpha == LEARNED else float(alpha)
         if self.constant_alpha is None:
@@ -62,6 +69,12 @@ class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
             return super().forward(
                 query, key, value, key_padding_mask, need_weights=False, attn_mask=attn_mask
             )
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(
+                attn_mask, -math.inf
+            )
+        # One for each head is what torch takes, and fairseq's own code does not.
+        of_heads = attn_mask if attn_mask is not None and attn_mask.dim() == 3 else None
         # Without a cache static_kv means nothing but fairseq's own code instead of torch's.
         scores, v = super().forward(
             query,
@@ -70,9 +83,11 @@ class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
             key_padding_mask,
             incremental_state,
             static_kv=static_kv or incremental_state is None,
-            attn_mask=attn_mask,
+            attn_mask=attn_mask if of_heads is None else None,
             before_softmax=True,
         )
+        if of_heads is not None:
+            scores = scores + F.pad(of_heads, (0, scores.shape[-1] - of_heads.shape[-1]))
         if before_softmax:
             return scores, v
         weights = self._weights(scores)  # [batch * heads, queries, keys]

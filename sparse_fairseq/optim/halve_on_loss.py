@@ -54,6 +54,8 @@ class HalveOnLoss(FairseqLRScheduler):
     def validated(self, loss: float) -> None:
         if self.previous_loss is not None and loss > self.previous_loss:
             self.lr /= 2
+            # fairseq asks for the rate only after the next update.
+            self.optimizer.set_lr(self.lr)
             logger.info(
                 f"the validation loss rose from {self.previous_loss:.5g} to {loss:.5g}: "
                 f"learning rate {self.lr:.4g}"
@@ -65,7 +67,7 @@ class HalveOnLoss(FairseqLRScheduler):
         return self.lr
 
     def state_dict(self):
-        return {"lr": self.lr, "previous_loss": self.previous_loss}
+        return {**super().state_dict(), "lr": self.lr, "previous_loss": self.previous_loss}
 
     def load_state_dict(self, state_dict):
         if "previous_loss" not in state_dict:

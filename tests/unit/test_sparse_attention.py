@@ -72,6 +72,28 @@ def test_masks_agree_with_a_slow_reference(alpha):
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.5, LEARNED])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_masks_of_every_kind_that_torch_takes(alpha, need_weights):
+    module, x = attention(alpha), states()
+    mask = CAUSAL.double()
+    expected, _ = module(x, x, x, attn_mask=mask, need_weights=need_weights)
+    of_heads = mask.expand(BATCH * HEADS, -1, -1)
+    for other in (mask.isinf(), of_heads, of_heads.isinf()):
+        out, _ = module(x, x, x, attn_mask=other, need_weights=need_weights)
+        torch.testing.assert_close(out, expected)
+    # Of one head only: the others see everything.
+    first = of_heads.clone()
+    first[1::HEADS] = 0.0
+    out, weights = module(x, x, x, attn_mask=first, need_head_weights=True)
+    assert (weights[0][:, mask.isinf()] == 0).all() and (weights[1][:, mask.isinf()] > 0).any()
+
+
+def test_biases_as_keys_are_refused():
+    with pytest.raises(ValueError, match="add_bias_kv"):
+        attention(1.5, add_bias_kv=True)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, LEARNED])
 def test_attention_to_a_padded_source_agrees_with_a_slow_reference(alpha):
     module = attention(alpha, "cross")
     x, source, pad = states(), states(SOURCE, seed=1), padding(SOURCE, 3, 7, 5, left=True)

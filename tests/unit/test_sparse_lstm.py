@@ -124,6 +124,21 @@ def test_right_padding_changes_nothing(task):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("places", [(0, 0), (9, 9), (2, 5)])
+def test_padding_may_be_wider_than_needed_and_anywhere(task, places):
+    """--required-seq-len-multiple adds columns; a user may type <pad>."""
+    model, sample = make_model(task), make_batch(task)["net_input"]
+    source = sample["src_tokens"]
+    for place in places:
+        column = torch.full_like(source[:, :1], task.source_dictionary.pad())
+        source = torch.cat((source[:, :place], column, source[:, place:]), dim=1)
+    logits, attention = model(**{**sample, "src_tokens": source})
+    torch.testing.assert_close(logits, model(**sample)[0])
+    is_padding = source.eq(task.source_dictionary.pad())
+    assert (attention.transpose(1, 2)[is_padding] == 0).all()  # where the words are, and only there
+
+
+@torch.no_grad()
 def test_incremental_decoding_with_reordering_is_a_full_pass_over_the_prefixes(task):
     """Rows come, go and change places as in a beam search; the reference starts anew each time."""
     model, sample = make_model(task), make_batch(task, sentences=4)["net_input"]
@@ -219,11 +234,20 @@ def test_presets_have_the_sizes_of_the_paper(task, arch, units, layers, dropout)
         ({"attention_alpha": float("inf")}, "--attention-alpha"),
         ({"decoder_attention": "False"}, "--decoder-attention"),
         ({"encoder_layers": 1, "decoder_layers": 2}, "--encoder-layers must match"),
+        ({"decoder_freeze_embed": True}, "--decoder-freeze-embed needs --decoder-embed-path"),
+        ({"encoder_embed_path": "no/such.vec"}, "no/such.vec"),
     ],
 )
 def test_wrong_flags_are_named(task, args, complaint):
     with pytest.raises(UsageError, match=complaint):
         task.build_model(Namespace(arch="sparse_lstm", criterion="any", **SIZES, **args))
+
+
+def test_another_alpha_is_refused_whatever_the_task(task):
+    """No task has said what the checkpoint is loaded for."""
+    state = make_model(task, alpha=1.5).state_dict()
+    with pytest.raises(UsageError, match="--attention-alpha is 2, that of the checkpoint 1.5"):
+        make_model(task, alpha=2.0).load_state_dict(state)
 
 
 def test_a_run_goes_on_with_its_own_alpha_only():

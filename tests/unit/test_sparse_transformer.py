@@ -173,6 +173,11 @@ def test_xformers_cannot_be_sparse(task):
         build(task, alphas=MIXED, encoder_xformers_att_config="{}")
 
 
+def test_an_attention_that_is_not_there_has_no_alpha(task):
+    with pytest.raises(UsageError, match="no meaning with --no-cross-attention"):
+        build(task, alphas={"cross": "1.5"}, no_cross_attention=True, cross_self_attention=True)
+
+
 def test_alpha_is_a_number_or_learned():
     assert parse_alpha("--x", "1.25") == parse_alpha("--x", 1.25) == 1.25
     assert parse_alpha("--x", None) == 1.0 and parse_alpha("--x", "learned") == LEARNED
@@ -188,7 +193,10 @@ def test_alpha_is_a_number_or_learned():
     ],
 )
 def test_other_options_of_the_transformer_go_on_working(task, options):
-    model, batch = build(task, alphas=ALL_LEARNED, **options).train(), make_batch(task)
+    alphas = dict(ALL_LEARNED)
+    if "no_cross_attention" in options:
+        del alphas["cross"]
+    model, batch = build(task, alphas=alphas, **options).train(), make_batch(task)
     logits(model, batch).square().mean().backward()
     for module in attentions(model).values():
         used = module.alpha_logits.grad is not None and (module.alpha_logits.grad != 0).all()
@@ -280,6 +288,14 @@ def test_finetuning_may_change_alphas_but_not_unlearn_them(task, before, wanted,
     found = fresh.state_dict()
     assert all(torch.equal(found[k], x) for k, x in own.items())
     assert torch.equal(found["encoder.layers.0.fc1.weight"], model.encoder.layers[0].fc1.weight)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"decoder": "1.6"}])
+def test_another_alpha_is_refused_whatever_the_task(task, wanted):
+    """No task has said what the checkpoint is loaded for."""
+    state = build(task, alphas={"decoder": "1.5"}).state_dict()
+    with pytest.raises(UsageError, match="--decoder-attention-alpha is .* the checkpoint 1.5"):
+        build(task, alphas=wanted).load_state_dict(state)
 
 
 def test_loaders_take_alpha_from_the_flags_of_the_checkpoint(task):

@@ -28,6 +28,18 @@ def test_golden_values():
     torch.testing.assert_close(sf.alpha_relu(_f(1.0, -1.0), 2.0), _f(1.0, 0.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [50, 3000])
+def test_an_alpha_that_is_2_but_for_rounding(classes, dtype):
+    alpha = sum([0.2] * 10)
+    assert alpha != 2.0
+    z = scores(4, classes, dtype=dtype)
+    torch.testing.assert_close(sf.entmax(z, alpha), sf.sparsemax(z), rtol=0, atol=1e-6)
+    target = torch.arange(4)
+    loss = sf.entmax_loss(z, target, alpha)
+    torch.testing.assert_close(loss, sf.entmax_loss(z, target, 2.0), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0])
 def test_largest_score_among_the_last_columns_of_a_crowded_row(alpha):
     """2,055 columns are 128 groups of 16 and 7 columns more: the bound must know of these."""

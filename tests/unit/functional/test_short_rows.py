@@ -7,7 +7,7 @@ from helpers import scores
 from sparse_fairseq import functional as sf
 from sparse_fairseq.functional import _short_rows
 
-ALPHAS = [1.0, 1.001, 1.05, 1.1, 1.25, 4 / 3, 1.4, 1.5, 1.75, 1.9, 1.99, 2.0]
+ALPHAS = [1.0, 1.001, 1.05, 1.1, 1.25, 4 / 3, 1.4, 1.5, 1.75, 1.9, 1.99, sum([0.2] * 10), 2.0]
 CLASSES = [1, 2, 33, 300, 2048]
 
 
