@@ -411,8 +411,16 @@ def _alpha_panel(material: Material, means: list[dict], moving: str, fixed: str)
             axes.axvline(best.value, color=INK, linestyle=":", label=f"paper’s best {best.value}")
         axes.set_xlabel(f"α of the {names[moving]}")
         axes.set_ylabel("validation accuracy, %")
+        axes.set_ylim(*_accuracy_limits(means))
 
     return draw(moving, f"Accuracy against α of the {names[moving]}", plot)
+
+
+def _accuracy_limits(means: list[dict]) -> tuple[float, float]:
+    """The same for both panels: which α matters more is what the figure shows."""
+    ends = [m["mean"] + sign * (m["std"] or 0.0) for m in means for sign in (-1, 1)]
+    margin = 0.05 * (max(ends) - min(ends)) or 0.1
+    return min(ends) - margin, max(ends) + margin
 
 
 def energy(material: Material) -> Section:

@@ -354,6 +354,20 @@ def test_the_alpha_sweep_has_two_panels_and_the_papers_mark(tmp_path):
     assert "Sparse outputs on IWSLT17 De→En, grid of α" in page.text
 
 
+def test_both_panels_of_the_alpha_sweep_have_the_same_scale(tmp_path):
+    """Which of the two α matters more is what S2S Figure 4 shows."""
+    dataset = "iwslt17_de_en_alphas"
+    runs = miniature.write_runs(tmp_path, dataset, seeds=(1,))
+    means = miniature.alpha_sweep()["means"]
+    cross = [m for m in means if 1.5 in (m["output_alpha"], m["attention_alpha"])]
+    path = runs / dataset / "analysis" / "alpha_sweep.json"
+    miniature.write(path, miniature.answer("alpha_sweep", {"points": [], "means": cross}))
+    drawn = figure(report(runs, dataset), "alpha_sweep")
+    panels = re.findall(r"<svg .*?</svg>", drawn, re.DOTALL)
+    ticks = [re.findall(r"<text[^>]*>([5-9]\d(?:\.\d+)?)</text>", panel) for panel in panels]
+    assert len(ticks[0]) > 2 and ticks[0] == ticks[1]
+
+
 @pytest.mark.parametrize(
     "dataset, hint",
     [
