@@ -53,7 +53,9 @@ def prepare(
         started = time.monotonic()
         work = out / ".work"
         start_work(spec, out, work)
-        if not (work / "ready").exists():
+        # Its data.json is the last that is moved, and the first that somebody removes.
+        if not (work / "ready" / "data.json").exists():
+            shutil.rmtree(work / "ready", ignore_errors=True)
             clean(spec, out, work, raw, jobs)
             segment(spec, work, jobs)
             collect(spec, work, jobs, held, started)

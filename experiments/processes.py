@@ -61,8 +61,9 @@ class Processes:
             what = f"{command[0]} failed (exit {process.returncode})"
             raise StageFailed(f"{what}, see {readable(log)}: {last}")
 
-    def run_visibly(self, command: list[str], allow_failure: bool = False) -> None:
-        """Runs ``command`` with our own terminal, where it shows its own progress."""
+    def run_visibly(self, command: list[str], allow_failure: bool = False) -> bool:
+        """Runs ``command`` with our own terminal, where it shows its own progress. Returns whether
+        it succeeded."""
         with self._started(executable(command)) as process:
             try:
                 process.wait()
@@ -71,6 +72,7 @@ class Processes:
                 raise
         if process.returncode and not allow_failure:
             raise SystemExit(process.returncode)  # it has said why
+        return not process.returncode
 
     @contextmanager
     def _started(self, command: list[str], **options: Any) -> Iterator[subprocess.Popen]:

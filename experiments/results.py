@@ -84,8 +84,11 @@ def collect(runs_root: Path, dataset: str) -> dict[str, Any]:
     for run in runs:
         entry: dict[str, Any] = {"system": run.system, "seed": run.seed, "problem": run.problem}
         if entry["problem"] is None:
-            entry |= {"tau": run.manifest.get("tau"), "scores": run.scores or {}}
-            entry["measured"] = measured(run)
+            try:
+                entry |= {"tau": run.manifest.get("tau"), "scores": run.scores or {}}
+                entry["measured"] = measured(run)
+            except ValueError as error:  # a file that somebody broke must not hide the others
+                entry["problem"] = str(error)
         entries.append(entry)
     return {
         "dataset": dataset,

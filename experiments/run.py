@@ -126,20 +126,41 @@ def report(plan: Plan, processes: Processes) -> None:
     page, runs = root / dataset / "report.html", find_runs(root, dataset)
     if not runs:
         raise UsageError(f"no runs in {readable(root / dataset)}: {plan.make()}")
-    if _is_older(page, [root / dataset, *(run.path for run in runs)]):
+    failed = False
+    if _is_older(page, root / dataset, runs):
         analyse, write_page = plan.report_commands
-        processes.run_visibly(analyse, allow_failure=True)
+        failed = not processes.run_visibly(analyse, allow_failure=True)
         write_results(root, dataset)
         processes.run_visibly(write_page)
     print(_results_table(root, dataset))
     print(f"\nreport: {readable(page)}")
+    if failed:
+        raise UsageError("an analysis failed, as said above and on the page: try again")
 
 
-def _is_older(page: Path, folders: list[Path]) -> bool:
-    """Whether a page is not there, or was made before what it would show."""
-    shown = [path for x in folders for path in (x / MANIFEST, *x.glob("analysis/**/*.json"))]
+def _is_older(page: Path, folder: Path, runs: list[Run]) -> bool:
+    """Whether a page is not there, was made before what it would show or of other runs, or lacks
+    an analysis that failed."""
+    listed = _runs_of_results(folder)
+    if not page.is_file() or listed not in (None, {(run.system, run.seed) for run in runs}):
+        return True
+    paths = [path for x in (folder, *(run.path for run in runs)) for path in x.glob("analysis/*")]
+    analyses = [path for path in paths if path.suffix == ".json"]
+    parts = (MANIFEST, "scores.json", "train.log")
+    shown = [folder / "results.json", *analyses]
+    shown += [run.path / name for run in runs for name in parts]
     newest = max((path.stat().st_mtime for path in shown if path.is_file()), default=0.0)
-    return not page.is_file() or page.stat().st_mtime < newest
+    failed = any(b'"error":' in path.read_bytes() for path in analyses)
+    return page.stat().st_mtime < newest or failed
+
+
+def _runs_of_results(folder: Path) -> set[tuple[str, int | None]] | None:
+    """The runs that results.json has, which is written before the page; None if it is gone."""
+    try:
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        return {(entry["system"], entry["seed"]) for entry in results["runs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _results_table(root: Path, dataset: str) -> str:

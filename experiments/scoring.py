@@ -107,7 +107,7 @@ def corpus_scores(
     """sacreBLEU and chrF, each with the signature that says how it was made."""
     from sacrebleu.metrics import CHRF
 
-    bleu = _tokenised_bleu() if tokenised else _detokenised_bleu(target_lang)
+    bleu = bleu_metric(target_lang, tokenised)
     scores: dict[str, Any] = {}
     for name, metric in (("bleu", bleu), ("chrf", CHRF())):
         scores[name] = metric.corpus_score(list(hypotheses), [list(references)]).score
@@ -115,22 +115,18 @@ def corpus_scores(
     return scores
 
 
-def _tokenised_bleu():
+def bleu_metric(target_lang: str, tokenised: bool = False, **options: Any):
+    """sacreBLEU's, with its own tokenisers for languages without spaces."""
     from sacrebleu.metrics import BLEU
 
-    return BLEU(tokenize="none", force=True)  # else it warns of tokenised text
-
-
-def _detokenised_bleu(target_lang: str):
-    """With sacreBLEU's own tokenisers for languages without spaces."""
-    from sacrebleu.metrics import BLEU
-
+    if tokenised:
+        return BLEU(tokenize="none", force=True, **options)  # else it warns of tokenised text
     language = target_lang.partition("-")[0]
     tokenize = {"ja": "ja-mecab", "zh": "zh", "ko": "ko-mecab"}.get(language, "13a")
     try:
-        return BLEU(tokenize=tokenize)
+        return BLEU(tokenize=tokenize, **options)
     except RuntimeError:  # MeCab is not installed; characters need no package
-        return BLEU(tokenize="char")
+        return BLEU(tokenize="char", **options)
 
 
 def log_records(path: Path, logger: str) -> Iterator[dict[str, float]]:

@@ -4,6 +4,7 @@ A stage is done again only if what it was made from has changed; training goes o
 checkpoint.
 """
 
+import re
 import shutil
 import time
 import zipfile
@@ -149,14 +150,19 @@ def best_metric(config: Config) -> tuple[str, bool]:
 def repair_last_checkpoint(folder: Path) -> None:
     """Puts a whole checkpoint in the place of one that a kill cut short.
 
-    fairseq writes a best checkpoint under a temporary name, but then copies it to
-    checkpoint_last.pt in place. So if the last one is broken, it should be what the best one is.
+    fairseq writes one checkpoint under a temporary name, and then copies it to
+    checkpoint_last.pt in place. So if the last one is broken, it should be what the newest is:
+    checkpoint_<epoch>_<updates>.pt where it saves by updates, or checkpoint_best.pt.
     """
-    last, best = folder / "checkpoint_last.pt", folder / "checkpoint_best.pt"
+    last = folder / "checkpoint_last.pt"
     if not last.is_file() or zipfile.is_zipfile(last):
         return
-    if not best.is_file():
+    name = re.compile(r"checkpoint(_best|\d+|_\d+_\d+)\.pt")
+    others = [path for path in folder.iterdir() if name.fullmatch(path.name)]
+    others = [path for path in others if zipfile.is_zipfile(path)]
+    if not others:
         last.unlink()
         return
-    with atomic_output(last, "wb") as output, best.open("rb") as source:
+    newest = max(others, key=lambda path: path.stat().st_mtime_ns)
+    with atomic_output(last, "wb") as output, newest.open("rb") as source:
         shutil.copyfileobj(source, output)

@@ -27,6 +27,7 @@ class Commands:
         self.run_commands: list[list[str]] = []
         self.interrupt = False  # training saves a checkpoint, and then Ctrl-C is pressed
         self.stopping = False
+        self.fails = False  # what is run visibly, and may fail
         self.saves = ("checkpoint_last.pt", "checkpoint_best.pt")
 
     def run(self, command, log, lock, threads, on_line=None, mode="a"):
@@ -47,6 +48,7 @@ class Commands:
 
     def run_visibly(self, command, allow_failure=False):
         self.run_commands.append(command)
+        return not self.fails
 
     def stop(self) -> None:
         pass

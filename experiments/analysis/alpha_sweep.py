@@ -9,7 +9,7 @@ not been trained to their end, are left out.
     means       one per pair of α: output_alpha, attention_alpha, mean, std (null for one seed), n
 """
 
-from ..runs import Run
+from ..runs import MANIFEST, Run
 from ..scoring import training_summary
 from .bleu import mean_and_deviation
 from .common import Analysis, NotMeasured
@@ -72,7 +72,12 @@ def means(points: list[dict]) -> list[dict]:
     return rows
 
 
-ANALYSIS = Analysis("alpha_sweep", compute, lambda run, settings: [run.train_log], together=True)
+ANALYSIS = Analysis(
+    "alpha_sweep",
+    compute,
+    lambda run, settings: [run.train_log, run.path / MANIFEST],
+    together=True,
+)
 
 if __name__ == "__main__":
     ANALYSIS.main()

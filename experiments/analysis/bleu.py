@@ -9,12 +9,12 @@ accuracy of inflection (S2S Table 1); mean ± deviation over seeds; paired boots
     systems     {system: {score: {"mean", "std" (null for one seed), "n", "values"}}}, no ensembles
     pairs       one per two systems and metric: baseline, system, seed, metric, baseline_score,
                 score, difference, p_value, samples: sacreBLEU's paired bootstrap
+    problems    a line for each run that could not be scored
 """
 
 import itertools
 import json
 import logging
-import re
 import statistics
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ from data_prep.segmentation import RECORD, tokenizer
 from data_prep.spec import DataSpec
 
 from ..runs import Run
-from ..scoring import corpus_scores, is_tokenised
+from ..scoring import bleu_metric, corpus_scores, is_tokenised
 from .common import Analysis, NotMeasured, beam_hypotheses
 
 SPLITS = ("test", "valid")
@@ -33,12 +33,21 @@ def compute(runs: list[Run], settings: dict) -> dict:
     for split in SPLITS:
         scored = [run for run in runs if (run.path / f"hypotheses-{split}.txt").exists()]
         if scored:
-            rows = [score(run, split) for run in scored]
-            result[split] = {"runs": rows, "systems": summary(rows), "pairs": []}
+            rows, problems = {}, []
+            for run in scored:
+                try:
+                    rows[run] = score(run, split)
+                except (OSError, ValueError) as error:  # costs this run only
+                    problems.append(f"{run.name}: {error}")
+            found = list(rows.values())
+            result[split] = {"runs": found, "systems": summary(found), "pairs": []}
+            result[split]["problems"] = problems
             if split == "test":
-                result[split]["pairs"] = compare(scored, split, settings["samples"])
+                result[split]["pairs"] = compare(list(rows), split, settings["samples"])
     if not result:
         raise NotMeasured("not run yet: nothing was generated")
+    if not any(part["runs"] for part in result.values()):
+        raise ValueError("; ".join(x for part in result.values() for x in part["problems"]))
     return result
 
 
@@ -54,7 +63,8 @@ def score(run: Run, split: str) -> dict:
         )
     tokenised = is_tokenised(run.config["data"])
     scores = corpus_scores(hypotheses, references, run.target_lang, tokenised)
-    return {**row, "sentences": len(hypotheses), **scores, **tokenized_bleu(run, split)}
+    row |= {"sentences": len(hypotheses), **scores}
+    return {**row, **tokenized_bleu(run, split)} if run.generated(split).exists() else row
 
 
 def is_inflection(run: Run) -> bool:
@@ -152,13 +162,11 @@ def paired_bootstrap(
     tokenised: bool = False,
 ) -> list[dict]:
     """sacreBLEU's test whether two systems differ, by BLEU and by chrF."""
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import CHRF
     from sacrebleu.significance import PairedTest
 
-    signature = corpus_scores(["a"], ["a"], target_lang, tokenised)["bleu_signature"]
-    tokenize = re.search(r"tok:([^|]+)", signature)[1].removesuffix("-None")
     metrics = {
-        "BLEU": BLEU(tokenize=tokenize, references=[references]),
+        "BLEU": bleu_metric(target_lang, tokenised, references=[references]),
         "chrF2": CHRF(references=[references]),
     }
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)

@@ -64,7 +64,7 @@ class Analysis:
 
     def _answer(self, folder: Path, runs: list[Run], settings: Settings) -> str | None:
         """Writes the file if it is not there yet; returns the error, if there is one."""
-        path = folder / f"{self.name}.json"
+        path = folder / f"{self._file_name(settings)}.json"
         inputs = {
             f"{run.name}/{file.name}": _state(file)
             for run in runs
@@ -95,6 +95,12 @@ class Analysis:
         if "error" not in outcome:
             return None
         return f"{', '.join(run.name for run in runs)}: {self.name}: {outcome['error']}"
+
+    def _file_name(self, settings: Settings) -> str:
+        """The report shows what was made with the usual split, and says so: another one has a file
+        of its own."""
+        split = settings.get("split")
+        return self.name if split == self.settings.get("split") else f"{self.name}-{split}"
 
     def _outcome(self, runs: list[Run], settings: Settings) -> dict:
         try:

@@ -10,11 +10,11 @@ log of fairseq-train. Work that was lost because a run was interrupted counts ne
     restarts    how often training went on from a checkpoint
 """
 
-import json
 import re
 from datetime import datetime
 
 from ..runs import Run
+from ..scoring import json_record
 from .common import Analysis, NotMeasured, need
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| \w+ \| ([\w.]+) \| (.*)")
@@ -57,8 +57,8 @@ class Timeline:
         self.seconds = self.before + time - self.began
         if match := SAVED.search(text):
             self.saved[int(match[1])] = self.seconds
-        if logger in ("valid", "train") and text.startswith("{"):
-            self._take(logger, json.loads(text))
+        if logger in ("valid", "train") and (record := json_record(text)):
+            self._take(logger, record)
 
     def _begin(self, time: float, updates: int) -> None:
         """Goes on from a checkpoint; what was done after it is done again."""

@@ -24,6 +24,8 @@ def compute(runs: list[Run], settings: dict) -> dict:
 
     split, count = settings["split"], settings["count"]
     chosen = one_run_per_system(runs, split)
+    if len(chosen) < 2:
+        raise NotMeasured("not run yet: fewer than two systems have translations")
     outputs = {run.system: run.hypotheses(split) for run in chosen}
     first = chosen[0]
     references = first.references(split)
@@ -70,8 +72,6 @@ def one_run_per_system(runs: list[Run], split: str) -> list[Run]:
     for run in sorted(runs, key=lambda run: (run.seed is None, run.seed)):
         if run.seed is not None and (run.path / f"hypotheses-{split}.txt").exists():
             chosen.setdefault(run.system, run)
-    if len(chosen) < 2:
-        raise NotMeasured("not run yet: fewer than two systems have translations")
     order = dict.fromkeys(run.system for run in runs)
     return [chosen[system] for system in order if system in chosen]
 

@@ -18,7 +18,7 @@ from data_prep.progress import track
 from sparse_fairseq.generation import SparseSequenceGenerator
 
 from ..runs import Run
-from .common import Analysis, decoded_checkpoint
+from .common import Analysis, NotMeasured, decoded_checkpoint
 from .examples import one_run_per_system
 from .models import Loaded, data_files, load
 
@@ -26,6 +26,8 @@ from .models import Loaded, data_files, load
 def compute(runs: list[Run], settings: dict) -> dict:
     split = settings["split"]
     chosen = one_run_per_system(runs, split)
+    if not chosen:
+        raise NotMeasured("not run yet: no system has translations")
     seconds: dict[tuple[str, int], list[float]] = {}
     turns = [(run, beam) for run in chosen for beam in settings["beams"]]
     label, total = f"{chosen[0].dataset}: decoding", settings["rounds"] * len(turns)
@@ -59,6 +61,7 @@ def decode(loaded: Loaded, samples: list[dict], beam: int, run: Run) -> float:
         max_len_a=float(flags.get("max-len-a", 0)),
         max_len_b=int(flags.get("max-len-b", 200)),
         len_penalty=float(flags.get("lenpen", 1)),
+        normalize_scores=not flags.get("unnormalized", False),
         nbest=1,
     )
     generator.generate(None, samples[0])  # warm up

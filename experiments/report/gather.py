@@ -142,12 +142,14 @@ class Material:
             return f"not run: {self.make(system)}"
         if not self.runs:
             return f"not run: {self.make()}"
-        for name in [run.name for run in runs] or [None]:
+        for name in [*(run.name for run in runs), None]:
             document = self.documents.get((analysis, name), {})
             if "missing" in document:
                 return str(document["missing"])
             if "error" in document:
                 return f"failed: {document['error']}"
+        if system and (analysis, None) in self.documents:  # it compares those that are there
+            return f"not finished: {self.make(system)}"
         return f"not analysed: {self.command(analysis)}"
 
     def can_run(self, system: str) -> bool:

@@ -62,17 +62,20 @@ def _quality(material: Material) -> str:
     )
     text = f"{name}: {ranked}."
     if len(order) > 1 and "softmax" in order and not inflection:
-        text += _against_softmax(material, order[0])
+        text += _against_softmax(material, order[0], scores[order[0]][2] > 1)
     return text + _published(material, order)
 
 
-def _against_softmax(material: Material, best: str) -> str:
+def _against_softmax(material: Material, best: str, of_seeds: bool) -> str:
+    """What the bootstrap says; it is of one seed, and may differ from the mean over several."""
     pairs = ((material.result("bleu") or {}).get("test") or {}).get("pairs") or []
     for pair in pairs:
         sides = {pair["baseline"], pair["system"]}
         if pair["metric"] == "bleu" and sides == {best, "softmax"} and best != "softmax":
-            p = pair["p_value"]
+            p, sign = pair["p_value"], 1 if pair["system"] == best else -1
             verdict = "significantly better" if p < 0.05 else "not significantly better"
+            verdict = verdict if sign * pair["difference"] > 0 else "not better"
+            verdict = f"with seed {pair['seed']} {verdict}" if of_seeds else verdict
             return f" {system_label(best)} is {verdict} than softmax (p = {number_text(p, 3)})."
     return ""
 
@@ -84,7 +87,8 @@ def _published(material: Material, order: list[str]) -> str:
         values = {s: (n.value, None, 1) for s, n in found.items() if n and material.comparable(n)}
         if values:
             listed = ", ".join(f"{system_label(s)} {values[s][0]:g}" for s in _ranked(values)[:5])
-            return f" Paper: {listed}."
+            kind = " (tokenised BLEU)" if metric == "tokenized_bleu" else ""
+            return f" Paper{kind}: {listed}."
     return ""
 
 

@@ -160,6 +160,15 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(multi30k, tmp_path):
     run(*common)
     assert record(out)["checksums"] == record(multi30k["out"])["checksums"]
     assert not (out / ".work").exists()
+    # Killed after the last move; then somebody removes what was made, to have it made anew.
+    (out / ".work" / "ready").mkdir(parents=True)
+    spec = json.dumps(record(out)["spec"])
+    (out / ".work" / "spec.json").write_text(spec)
+    for name in ("text", "bin"):
+        shutil.rmtree(out / name)
+    (out / "data.json").unlink()
+    run(*common)
+    assert record(out)["checksums"] == record(multi30k["out"])["checksums"]
 
 
 def test_iwslt14_from_its_archive_by_two_processes_at_once(tmp_path):

@@ -196,6 +196,12 @@ def test_a_checkpoint_that_a_kill_cut_short_is_replaced(tmp_path):
     (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
     repair_last_checkpoint(tmp_path)
     assert torch.load(tmp_path / "checkpoint_last.pt") == {"updates": 7}
+    # Where fairseq saves by updates, the newest may not be the best; an average is no checkpoint.
+    torch.save({"updates": 9}, tmp_path / "checkpoint_2_9.pt")
+    torch.save({}, tmp_path / "checkpoint_ema.pt")
+    (tmp_path / "checkpoint_last.pt").write_bytes(whole[: len(whole) // 2])
+    repair_last_checkpoint(tmp_path)
+    assert torch.load(tmp_path / "checkpoint_last.pt") == {"updates": 9}
 
 
 def test_dry_run_prints_commands_that_can_be_pasted(place, capsys):

@@ -56,6 +56,7 @@ TESTED = {  # how a heading begins -> what it is in a sentence
     "chrF": "chrF",
     "Word accuracy": "word accuracy",
     "Edit distance": "edit distance",
+    "Σp": "Σp",
     "Decoding": "decoding speed",
 }
 
@@ -87,8 +88,7 @@ def nonzeros(material: Material) -> dict[str, Measured]:
 
 
 def total_score(material: Material) -> dict[str, Measured]:
-    analysed = of_seeds(material, "self_normalization", lambda r: r["gold"]["mean"])
-    return {**_scores(material, "valid_total_score"), **analysed}
+    return of_seeds(material, "self_normalization", lambda r: r["gold"]["mean"])
 
 
 def certified(material: Material) -> dict[str, Measured]:
@@ -182,6 +182,7 @@ def _known(material: Material) -> dict[str, Any]:
     config, data = material.config, data_of(material)
     flags = {**config.softmax, **config.train, **config.generate}
     known = {metric: flags.get(flag) for metric, flag in FLAGS.items()}
+    known["label_smoothing"] = flags.get("label-smoothing", 0.0)  # no criterion smooths by itself
     known["training_pairs"] = (data.get("sizes") or {}).get("train")
     known["bpe_merges"] = config.data.get("operations")
     known["vocabulary"] = next(

@@ -91,7 +91,8 @@ def _translation(material: Material, section: Section) -> None:
                 2,
             )
         )
-    section.blocks += _significance(material)
+    section.blocks += [*_ensembles(material, "bleu", 1), *_significance(material)]
+    section.missing += ((material.result("bleu") or {}).get("test") or {}).get("problems") or []
     if (material.result("bleu") or {}).get("test") is None:
         section.missing.append(f"Significance of differences: {material.why('bleu')}")
 
@@ -127,7 +128,7 @@ def _bleu_figure(material: Material, scores: dict[str, Measured]) -> Figure:
                 capsize=3,
                 **looks.point(system),
             )
-            values = seeds[system]
+            values = [value for _, value in seeds[system]]
             axes.plot(values, [place - 0.2] * len(values), "|", color=looks.colour(system))
             if system in papers:
                 axes.plot(
@@ -145,20 +146,20 @@ def _bleu_figure(material: Material, scores: dict[str, Measured]) -> Figure:
         axes.set_xlabel("test BLEU")
         axes.grid(axis="y", visible=False)
 
-    rows = [[s, "here", seed, value] for s in systems for seed, value in enumerate(seeds[s], 1)] + [
-        [s, "paper", "", value] for s, value in papers.items()
-    ]
+    rows = [[s, "here", seed, value] for s in systems for seed, value in seeds[s]]
+    rows += [[s, "paper", "", value] for s, value in papers.items()]
     svg = draw("bleu", "Test BLEU of each system", plot, (4.4, 1.0 + 0.42 * len(systems)))
     caption = "Test BLEU: mean here with the deviation over seeds; ticks below are single seeds."
     caption += " Hollow diamonds are the paper’s." if papers else ""
     return Figure("bleu_figure", caption, [svg], to_csv(["system", "who", "seed", "bleu"], rows))
 
 
-def _of_each_seed(material: Material, system: str) -> list[float]:
+def _of_each_seed(material: Material, system: str) -> list[tuple[int | None, float]]:
     found = [
-        (material.scores(run).get("test") or {}).get("bleu") for run in material.runs_of(system)
+        (run.seed, (material.scores(run).get("test") or {}).get("bleu"))
+        for run in material.runs_of(system)
     ]
-    return [value for value in found if isinstance(value, int | float)]
+    return [(seed, value) for seed, value in found if isinstance(value, int | float)]
 
 
 def _significance(material: Material) -> Iterator[Table]:
@@ -213,21 +214,31 @@ def _inflection(material: Material, section: Section) -> None:
     caption = "Word accuracy in %, mean over seeds"
     why = _why(material, "bleu")
     seeds = comparison(material, "word_accuracy", caption, "word_accuracy", scores, why, 2, more)
-    section.blocks = [seeds, *_ensembles(material), *_languages(material)]
+    section.blocks = [seeds, *_languages(material)]
+    more = _edit_distance(_of_ensembles(material, "edit_distance"))
+    section.blocks[1:1] = _ensembles(material, "word_accuracy", 2, more)
 
 
-def _ensembles(material: Material) -> Iterator[Table]:
-    """Nothing where the config has one seed, of which an ensemble is the same."""
-    scores = _of_ensembles(material, "word_accuracy")
-    if not scores and len(material.config.seeds) < 2:
+OF_ENSEMBLES = {"word_accuracy": "Word accuracy in %", "bleu": "Detokenised test BLEU"}
+
+
+def _ensembles(
+    material: Material,
+    score: str,
+    digits: int,
+    more: dict[str, Callable[[str], Cell]] | None = None,
+) -> Iterator[Table]:
+    """Nothing where nobody made one, unless one is published and there are seeds for it."""
+    scores, name = _of_ensembles(material, score), f"{score}_ensemble"
+    seeds = len(material.config.seeds) if material.config else 1
+    if not scores and (seeds < 2 or not material.published(name)):
         return
 
     def why(system: str) -> str:
         return _why_no_ensemble(material, system)
 
-    name, caption = "word_accuracy_ensemble", "Word accuracy in %, ensemble of the seeds"
-    more = _edit_distance(_of_ensembles(material, "edit_distance"))
-    yield comparison(material, name, caption, name, scores, why, 2, more)
+    caption = f"{OF_ENSEMBLES[score]}, ensemble of the seeds"
+    yield comparison(material, name, caption, name, scores, why, digits, more)
 
 
 def _edit_distance(found: dict[str, Measured]) -> dict[str, Callable[[str], Cell]]:

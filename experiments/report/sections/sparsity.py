@@ -128,8 +128,10 @@ def _distribution(material: Material, where: str, xlabel: str, counts: dict, voc
 
 
 def _binned(numbers: np.ndarray, share: np.ndarray, logarithmic: bool):
-    """Shares of each number, or in bins that double: around 1, 2, 4, 8 …"""
-    places = np.round(np.log2(numbers)).astype(int) if logarithmic else numbers.astype(int)
+    """Shares of each number, or in bins that double: around 1 (or none), 2, 4, 8 …"""
+    if logarithmic:
+        numbers = np.round(np.log2(np.maximum(numbers, 1)))
+    places = numbers.astype(int)
     first, last = max(0, places.min() - 1), places.max() + 1
     x = np.arange(first, last + 1)
     y = np.bincount(places - first, weights=share, minlength=len(x))

@@ -459,12 +459,16 @@ def _totals(material: Material, hours: dict, kwh: dict) -> Table:
     rows, papers = [], []
     for title, metric, found in (("hours", "training_hours", hours), ("kWh", "energy", kwh)):
         paper = material.paper(metric, "total")
-        own = [found[system][0] for system in material.systems if system in found]
-        whole = sum(own) if len(own) == len(material.systems) else None
+        # The paper's total is of its own systems; a dataset may have more.
+        printed = {n.system for n in material.published(metric)} if paper else set()
+        systems = [s for s in material.systems if s in printed or not printed]
+        own = [found[system][0] for system in systems if system in found]
+        whole = sum(own) if len(own) == len(systems) else None
         reason = "not all systems are there" if own else "cannot be measured here"
         here = None if whole is None else (whole, None, 1)
         papers += [paper] if paper else []
         rows.append([text(title), *triple(material, paper, here, 2, reason)])
     columns = ["All systems", "Paper", "Here", "Difference"]
-    table = Table("energy_totals", "Totals, one seed of each system", columns, rows)
+    caption = "Totals, one seed of each system" + (" that the paper has" if papers else "")
+    table = Table("energy_totals", caption, columns, rows)
     return finish(material, table, papers)

@@ -107,6 +107,33 @@ def test_unequal_numbers_of_sentences_are_an_error(tmp_path):
         bleu.compute([run], {"samples": 10})
 
 
+def test_a_run_that_cannot_be_scored_costs_no_other(tmp_path):
+    good, bad = (translated(tmp_path, name, REFERENCES) for name in ("good", "bad"))
+    (bad.path / "hypotheses-test.txt").write_text("one\n")
+    plain = translated(tmp_path, "plain", REFERENCES)
+    plain.generated("test").unlink()
+    result = bleu.compute([good, bad, plain], {"samples": 10})["test"]
+    assert [row["system"] for row in result["runs"]] == ["good", "plain"]
+    assert "tokenized_bleu" in result["runs"][0] and "tokenized_bleu" not in result["runs"][1]
+    (problem,) = result["problems"]
+    assert "1 translations of test, 24 references" in problem and "bad" in problem
+
+
+def test_the_bootstrap_tokenises_as_the_scores_do(monkeypatch):
+    """The name in a signature (ja-mecab-0.996-IPA) is not always that of a tokeniser."""
+    from sacrebleu.metrics import BLEU
+
+    usual = BLEU.get_signature
+
+    def with_version(metric):
+        signature = usual(metric)
+        signature.info["tok"] = "ja-mecab-0.996-IPA"
+        return signature
+
+    monkeypatch.setattr(BLEU, "get_signature", with_version)
+    assert bleu.paired_bootstrap(MIXED, REFERENCES, REFERENCES, "ja", 10)
+
+
 def test_nothing_generated(tmp_path):
     for module in (bleu, examples):
         with pytest.raises(NotMeasured, match="not run yet"):

@@ -49,6 +49,16 @@ def test_a_result_is_reused_until_an_input_or_a_setting_changes(tmp_path):
     assert len(counted.asked) == 4
 
 
+def test_another_split_has_a_file_of_its_own(tmp_path):
+    """The report says of which split its numbers are."""
+    run, counted = make_run(tmp_path), Counted()
+    counted.analysis.settings["split"] = "valid"
+    counted.analysis.perform([run])
+    counted.analysis.perform([run], {"split": "test"})
+    assert read_result(run, "counted")["made"]["settings"]["split"] == "valid"
+    assert read_result(run, "counted-test")["made"]["settings"]["split"] == "test"
+
+
 def test_a_missing_measurement_says_why_and_is_no_failure(tmp_path):
     def answer(run, settings):
         raise NotMeasured("not run yet")

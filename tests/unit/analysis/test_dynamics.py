@@ -52,6 +52,27 @@ def test_lost_work_counts_neither_in_updates_nor_in_time(tmp_path):
     assert result["training"] == [{"updates": 100, "epoch": 1, "seconds": 62, "wps": 500}]
 
 
+def test_a_line_that_was_cut_short_is_left_out(tmp_path):
+    run = make_run(tmp_path)
+    cut = FIRST[-1][: len(FIRST[-1]) // 2] + "\n"
+    run.train_log.write_text("".join([*FIRST[:-1], cut, *SECOND]))
+    assert [p["updates"] for p in dynamics.compute(run, {})["points"]] == [100, 200, 300]
+
+
+def test_alpha_sweep_is_made_anew_when_training_ends(tmp_path):
+    settings = {"criterion": "entmax_loss", "alpha": 1.5}
+    run = make_run(tmp_path, settings=settings)
+    run.train_log.write_text("".join(SECOND))
+    path = run.path.parents[1] / "analysis" / "alpha_sweep.json"
+    alpha_sweep.ANALYSIS.perform([run])
+    assert "missing" in json.loads(path.read_text())
+    run = make_run(tmp_path, settings=settings, stages={"train": {}})
+    run.checkpoint.parent.mkdir()
+    run.checkpoint.touch()
+    alpha_sweep.ANALYSIS.perform([run])
+    assert json.loads(path.read_text())["result"]["points"]
+
+
 def test_a_run_without_validation_is_not_measured(tmp_path):
     run = make_run(tmp_path)
     with pytest.raises(NotMeasured, match=r"train\.log is missing"):

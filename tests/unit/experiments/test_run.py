@@ -1,5 +1,6 @@
 """The command line: what it shows, what it refuses, and how it ends."""
 
+import json
 import os
 import time
 
@@ -59,7 +60,6 @@ def test_a_broken_file_is_named_in_one_line(place):
         (place.run / name).write_bytes(before)
     place.call()
     for path, text in (
-        (place.run / "scores.json", "{"),
         (place.folder / "data/tiny/data.json", "{"),
         (place.folder / "data/tiny/data.json", '{"spec": "multi30k", "sizes": {}, "checksums": 1}'),
     ):
@@ -82,6 +82,14 @@ def test_a_full_disk_is_one_line(place, monkeypatch):
     assert "scores.json" in message
 
 
+def test_broken_scores_of_a_run_hide_no_other(place, capsys):
+    place.call()
+    (place.run / "scores.json").write_text("{")
+    capsys.readouterr()
+    place.call()
+    assert f"left out: {place.run / 'scores.json'} is broken" in capsys.readouterr().out
+
+
 def with_a_page(place) -> None:
     place.call()
     page = place.folder / "runs/tiny/report.html"
@@ -100,6 +108,43 @@ def test_results_that_were_removed_are_collected_again(place, capsys, text):
     assert place.call("--report") == []
     assert "relu15" in capsys.readouterr().out
     assert results.is_file()
+
+
+def grow(place) -> None:
+    (place.run / "train.log").write_text("more")
+    os.utime(place.run / "train.log", (time.time() + 99, time.time() + 99))
+
+
+def fail(place) -> None:
+    folder = place.folder / "runs/tiny/analysis"
+    folder.mkdir()
+    (folder / "tau.json").write_text('{"analysis": "tau", "error": "out of memory"}')
+
+
+def remove(place) -> None:
+    results = place.folder / "runs/tiny/results.json"
+    record = json.loads(results.read_text())
+    record["runs"].append({"system": "softmax", "seed": 1})  # whose directory is gone
+    results.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("change", [grow, fail, remove])
+def test_a_page_that_no_longer_shows_what_is_there_is_made_anew(place, change):
+    with_a_page(place)
+    assert place.call("--report") == []
+    change(place)
+    assert place.call("--report") == ["python", "python"]
+
+
+def test_a_failed_analysis_is_an_error_after_the_page(place, capsys):
+    place.commands.fails = True
+    with pytest.raises(UsageError, match="an analysis failed"):
+        place.call("--report")
+    assert [command[2] for command in place.commands.run_commands[-2:]] == [
+        "experiments.analysis",
+        "experiments.report",
+    ]
+    assert "relu15" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["--epochs=many"], ["--gpus=x"], ["a", "1", "all", "more"]])

@@ -208,7 +208,7 @@ def test_certified_is_about_the_score_that_ranked(page, tmp_path):
 
 
 def test_the_first_table_says_which_data_each_number_is_of(page, tmp_path):
-    of_test = "BLEU, chrF and decoding speed are of the test set"
+    of_test = "BLEU, chrF, Σp and decoding speed are of the test set"
     of_training = "training speed is of the training set"
     assert f"{of_test}, {of_training}, all else is of the validation set." in page.text
     inflected = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
@@ -464,7 +464,91 @@ def test_the_first_screen_has_five_lines(page, html):
     assert top.count("<li>") == 5
     assert "160,239 training pairs of IWSLT14 De→En" in page.text
     assert "1.5-ReLU 36.9 ± 0.2 , 1.5-entmax 36.4 ± 0.2" in page.text
-    assert "1.5-ReLU is significantly better than softmax (p = 0.004)" in page.text
+    assert "1.5-ReLU is with seed 1 significantly better than softmax (p = 0.004)" in page.text
+
+
+def change_bleu(runs: Path, change) -> None:
+    path = runs / DATASET / "analysis" / "bleu.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document["result"]["test"])
+    miniature.write(path, document)
+
+
+def test_the_first_screen_does_not_turn_the_test_round(tmp_path):
+    """The mean over seeds and the seed of the bootstrap may disagree."""
+
+    def worse(test: dict) -> None:
+        for pair in test["pairs"]:
+            pair["difference"] = -abs(pair["difference"])
+
+    runs = miniature.write_runs(tmp_path)
+    change_bleu(runs, worse)
+    assert "1.5-ReLU is with seed 1 not better than softmax" in Page(report(runs)).text
+
+
+def test_runs_that_could_not_be_scored_are_named(tmp_path):
+    runs = miniature.write_runs(tmp_path)
+    change_bleu(runs, lambda test: test.update(problems=["relu15/seed2: no such line"]))
+    assert "relu15/seed2: no such line" in Page(report(runs)).text
+
+
+def test_bleu_of_an_ensemble_has_a_table(tmp_path, page):
+    assert "bleu_ensemble" not in page.rows
+    runs = miniature.write_runs(tmp_path)
+    path = runs / DATASET / "relu15" / "ensemble"
+    shutil.copytree(path.with_name("seed1"), path)
+    scores = json.loads((path / "scores.json").read_text())
+    scores["test"]["bleu"] = 77.7
+    miniature.write(path / "scores.json", scores)
+    assert Page(report(runs)).row("bleu_ensemble", "1.5-ReLU")["Here"] == "77.7"
+
+
+def test_published_bleu_of_another_kind_says_so(tmp_path):
+    dataset = "iwslt17_en_de"
+    page = Page(report(miniature.write_runs(tmp_path, dataset, seeds=(1,)), dataset))
+    assert "Paper (tokenised BLEU): " in page.text
+
+
+def test_totals_are_of_the_systems_that_the_paper_has(tmp_path):
+    dataset = "wmt14_en_de"
+    runs = miniature.write_runs(tmp_path, dataset, seeds=(1,))
+    more = runs / dataset / "entmax15_k100" / "seed1"
+    shutil.copytree(more.parents[1] / "entmax15" / "seed1", more)
+    page = Page(report(runs, dataset))
+    names = [system_label(system) for system in miniature.SYSTEMS]
+    hours = [float(page.row("energy", name)["Here"]) for name in names]
+    total = float(page.row("energy_totals", "hours")["Here"])
+    assert total == pytest.approx(sum(hours), abs=0.03)
+
+
+def test_seeds_in_the_csv_are_those_of_the_runs(tmp_path):
+    page = Page(report(miniature.write_runs(tmp_path, seeds=(3, 5))))
+    seeds = {row["seed"] for row in page.csv("bleu_figure") if row["who"] == "here"}
+    assert seeds == {"3", "5"}
+
+
+def test_a_step_without_any_word_is_shown(tmp_path):
+    """α-ReLU may give zero to all of them."""
+    runs = miniature.write_runs(tmp_path, seeds=(1,))
+    path = runs / DATASET / "relu15" / "seed1" / "analysis" / "support.json"
+    document = json.loads(path.read_text())
+    document["result"]["output"]["gold"]["counts"].insert(0, [0, 3])
+    miniature.write(path, document)
+    page = Page(report(runs))
+    assert "could not be shown" not in page.text and "figure-support_figure" in page.ids
+
+
+def test_why_a_comparison_lacks_a_system(tmp_path):
+    runs = miniature.write_runs(tmp_path, systems=("softmax", "relu15"))
+    path = runs / DATASET / "analysis" / "bleu.json"
+    (runs / DATASET / "entmax15" / "seed1").mkdir(parents=True)
+    manifest = json.loads((runs / DATASET / "relu15" / "seed1" / "manifest.json").read_text())
+    manifest["stages"] = {}
+    miniature.write(runs / DATASET / "entmax15" / "seed1" / "manifest.json", manifest)
+    material = gather(runs, DATASET)
+    assert material.why("bleu", "entmax15") == "not finished: make iwslt14_de_en/entmax15"
+    miniature.write(path, {"analysis": "bleu", "error": "no memory"})
+    assert gather(runs, DATASET).why("bleu", "entmax15") == "failed: no memory"
 
 
 def test_there_is_a_figure_for_every_module(page):
