@@ -1,5 +1,7 @@
 """τ of untrained models, the normality of their logits, and the table of decoding times."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny_fairseq import make_batch, make_model, make_task
@@ -46,3 +48,22 @@ def test_times_are_medians_divided_by_the_smallest():
     assert found["softmax", 1]["normalized"] == pytest.approx(2)
     assert found["softmax", 5]["normalized"] == pytest.approx(4)
     assert found["relu15", 1]["sentences_per_second"] == pytest.approx(10)
+
+
+@pytest.mark.parametrize("flags, normalizes", [({}, True), ({"unnormalized": True}, False)])
+def test_decoding_is_timed_as_the_config_decodes(monkeypatch, flags, normalizes):
+    made = {}
+
+    class Generator:
+        def __init__(self, models, dictionary, **options):
+            made.update(options)
+
+        def generate(self, models, sample):
+            pass
+
+    monkeypatch.setattr(inference_time, "SparseSequenceGenerator", Generator)
+    run = SimpleNamespace(config={"generate": {"lenpen": 0.5, **flags}})
+    loaded = SimpleNamespace(model=None, dictionary=None)
+    inference_time.decode(loaded, [{}], 5, run)
+    assert made["normalize_scores"] == normalizes
+    assert (made["beam_size"], made["len_penalty"]) == (5, 0.5)
