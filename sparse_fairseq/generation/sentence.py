@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from .beams import Beams
 
@@ -79,7 +80,9 @@ def close(beams: Beams, row: int, total: Tensor, eos: int, ranking: Ranking, res
     tokens = torch.cat([beams.tokens[row, 1:], beams.tokens.new_tensor([*rest, eos])])
     end = total.new_full((len(rest),), -math.inf)
     cumulative = torch.cat([beams.scores[row].to(total), end, total.view(1)])
-    attention = torch.empty(0) if beams.attention is None else beams.attention[row]
+    attention = torch.empty(0)
+    if beams.attention is not None:
+        attention = _zeros_for(rest, beams.attention[row])
     hypothesis = {
         "tokens": tokens,
         "score": torch.as_tensor(ranking.score(total, len(tokens))),
@@ -90,8 +93,14 @@ def close(beams: Beams, row: int, total: Tensor, eos: int, ranking: Ranking, res
         "status": "finished" if total > -math.inf else "forced",
     }
     if beams.support is not None:
-        hypothesis["support"] = beams.support[row]
+        hypothesis["support"] = _zeros_for(rest, beams.support[row])
     return hypothesis
+
+
+def _zeros_for(rest, history: Tensor) -> Tensor:
+    """A history [..., steps] with zeros for the tokens that were put there without a step: readers
+    expect one column for each token."""
+    return functional.pad(history, (0, len(rest)))
 
 
 def per_position(cumulative: Tensor) -> Tensor:

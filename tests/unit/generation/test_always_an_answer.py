@@ -10,8 +10,14 @@ import torch
 from fairseq import search
 from fairseq.token_generation_constraints import pack_constraints
 from table_models import BOS, EOS, IDENTITY, PAD, UNK, probability_table, sample, table_model
+from tiny_fairseq import make_batch, make_model, make_task
 
-from sparse_fairseq.generation import GenerationError, SparseSequenceGenerator
+from sparse_fairseq.generation import (
+    GenerationError,
+    SparseSequenceGenerator,
+    SparseSequenceGeneratorWithAlignment,
+)
+from sparse_fairseq.output_transform import OutputSettings
 
 A, B, C = 4, 5, 6
 ONE_SENTENCE = {EOS: {A: 1.0}, A: {B: 1.0}, B: {EOS: 1.0}}  # a b
@@ -79,6 +85,33 @@ def test_forced_prefix_with_score_zero_is_completed():
     (found,) = decode(ONE_SENTENCE, arguments={"prefix_tokens": torch.tensor([[A, C, B]])})
     assert tokens(found) == [[A, C, B, EOS]] and found[0]["status"] == "forced"
     assert found[0]["positional_scores"].tolist() == [0.0] + [-math.inf] * 3
+
+
+def test_support_of_a_completed_prefix():
+    prefix = {"prefix_tokens": torch.tensor([[A, C, B]])}
+    (found,) = decode(ONE_SENTENCE, arguments=prefix, return_support=True)
+    assert found[0]["support"].tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("how", ["hard", "soft"])
+def test_alignment_of_a_completed_prefix(how):
+    """Tokens after the first impossible one were never decoded: nothing attends for them."""
+    task = make_task(vocab=32)
+    model = make_model(task).eval()
+    model.decoder.output_transform.settings = OutputSettings("entmax", 2.0)
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data.normal_(std=0.6)
+    batch = make_batch(task, sentences=5, length=6)
+    generator = SparseSequenceGeneratorWithAlignment(
+        [model], task.tgt_dict, beam_size=3, print_alignment=how, max_len_b=8
+    )
+    prefix = batch["target"][:, :3]
+    best = [found[0] for found in generator.generate([model], batch, prefix_tokens=prefix)]
+    source = batch["net_input"]["src_tokens"].shape[1]
+    assert [h["attention"].shape for h in best] == [(source, len(h["tokens"])) for h in best]
+    forced = [h for h in best if h["status"] == "forced" and not h["attention"][:, -1].any()]
+    assert forced and all(h["alignment"] for h in forced)
 
 
 def test_prefixes_of_different_lengths():
