@@ -85,7 +85,7 @@ class SparseSequenceScorer:
         for model in models:
             model.eval()
             out = model(**sample["net_input"])
-            score, total = self._gather(model, out, sample, known)
+            score, total = self._gather(model, out, sample)
             scores.append(score)
             totals.append(total)
             if (attention := attention_of(out)) is not None:
@@ -95,11 +95,14 @@ class SparseSequenceScorer:
         total = None if known else torch.stack(totals).logsumexp(0) - mean
         return raw, total, sum(attentions) / len(models) if attentions else None
 
-    def _gather(self, model, out, sample, known: bool) -> tuple[Tensor, Tensor | None]:
+    def _gather(self, model, out, sample) -> tuple[Tensor, Tensor]:
         """Of one model; a part of the positions at a time, because the scores of the whole
         vocabulary at all positions may not fit into memory."""
         hidden, target = out[0].flatten(0, 1), sample["target"].flatten()
         size = self.positions_at_once or len(target)
+        # Where it is known, the sum is not computed: of the words that are not the target, an
+        # adaptive softmax does not fill in all.
+        known = sums_to_one(model)
         scores, totals = [], []
         for part in range(0, len(target), size):
             wanted = target[None, part : part + size]

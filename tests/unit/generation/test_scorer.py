@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from table_models import EOS, IDENTITY, Oracle, probability_table, random_table, sample, table_model
+from tiny_fairseq import make_batch, make_model, make_task
 
 from sparse_fairseq.generation import SparseSequenceGenerator, SparseSequenceScorer
 from sparse_fairseq.output_transform import OutputSettings
@@ -69,3 +70,20 @@ def test_agrees_with_the_generator_and_with_brute_force(normalization):
         oracle = Oracle(models, number, 4, renormalize=normalization == "renormalize")
         total = oracle.total[tuple(one["tokens"].tolist())]
         assert float(other["score"]) == pytest.approx(total, rel=1e-4, abs=1e-5)
+
+
+def test_sum_of_an_ensemble_with_an_adaptive_softmax():
+    """Its scores given a target are not those of the whole vocabulary, but it sums to one."""
+    task = make_task(vocab=32)
+    cutoff = {"adaptive_softmax_cutoff": "8,16", "adaptive_softmax_factor": 4.0}
+    off = {"adaptive_softmax_dropout": 0.0, "tie_adaptive_weights": False}
+    models = [make_model(task, **cutoff, **off, tie_adaptive_proj=False), make_model(task)]
+    models[1].decoder.output_transform.settings = OutputSettings("alpha_relu", 1.5, -0.3)
+    batch = make_batch(task, sentences=4)
+    options = {"score_normalization": "renormalize"}
+    generator = SparseSequenceGenerator(models, task.tgt_dict, 3, max_len_b=6, **options)
+    best = [found[0] for found in generator.generate(models, batch)]
+    scorer = SparseSequenceScorer(task.tgt_dict, **options)
+    scored = scorer.score(models, batch, [h["tokens"] for h in best])
+    for one, other in zip(best, scored, strict=True):
+        torch.testing.assert_close(one["positional_scores"], other["renormalized_scores"])
