@@ -9,6 +9,7 @@ from fairseq import search
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor, nn
 
+from . import strategies
 from .batch_search import BatchSearch
 from .errors import GenerationError
 from .sentence import Ranking
@@ -77,6 +78,8 @@ class SparseSequenceGenerator(nn.Module):
         return_support=False,
     ):
         super().__init__()
+        if beam_size < 1:
+            raise GenerationError(f"--beam must be at least 1, got {beam_size}")
         if not temperature > 0:
             raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
         if score_normalization not in SCORE_NORMALIZATIONS:
@@ -109,6 +112,7 @@ class SparseSequenceGenerator(nn.Module):
             no_repeat_ngram_size,
         )
         self.search = search.BeamSearch(tgt_dict) if search_strategy is None else search_strategy
+        strategies.check(self.search, self.beam_size, self.vocab_size)
         self.lm_model, self.lm_weight = lm_model, lm_weight
         if lm_model is not None:
             lm_model.eval()

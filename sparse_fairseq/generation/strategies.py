@@ -11,6 +11,7 @@ from fairseq import search
 from torch import Tensor
 
 from .beams import Beams, Candidates
+from .errors import GenerationError
 from .shortlist import renormalize
 
 
@@ -27,6 +28,27 @@ def needs_all_rows(strategy: search.Search) -> bool:
     """Top-p sampling draws as many random numbers as the widest row has candidates. Rows that
     have ended go on, as in fairseq, so that the same seed gives the same samples."""
     return isinstance(strategy, search.Sampling) and strategy.sampling_topp > 0
+
+
+def check(strategy: search.Search, beam: int, vocab_size: int) -> None:
+    """Refuses settings with which the strategy itself would fail in the middle of a batch."""
+    if isinstance(strategy, search.DiverseBeamSearch) and beam % strategy.num_groups:
+        raise GenerationError(
+            f"--diverse-beam-groups {strategy.num_groups} does not divide the beam of {beam}"
+        )
+    # With both flags, fairseq looks at --sampling-topp alone.
+    top_k = isinstance(strategy, search.Sampling) and strategy.sampling_topp <= 0
+    if top_k and strategy.sampling_topk > vocab_size:
+        raise GenerationError(
+            f"--sampling-topk {strategy.sampling_topk} is larger than the vocabulary of "
+            f"{vocab_size}"
+        )
+    # It wants that many candidates of each row.
+    if isinstance(strategy, search.DiverseSiblingsSearch) and 2 * beam > vocab_size:
+        raise GenerationError(
+            f"--diversity-rate needs a vocabulary of twice the beam of {beam}, and it is "
+            f"{vocab_size}: use --beam {vocab_size // 2} or less"
+        )
 
 
 def propose(

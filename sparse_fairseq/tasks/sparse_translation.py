@@ -267,6 +267,8 @@ class SparseTranslationTask(TranslationTask):
         extra = dict(extra_gen_cls_kwargs or {})
         # Only fairseq-generate says which language model to use, be it none.
         is_generate_command = "lm_model" in extra
+        if is_generate_command and self.cfg.quiet is not True:
+            refuse_iteration_flags(args)
         normalization = str(self.cfg.score_normalization)
         self._exactness = None
         if getattr(args, "score_reference", False):
@@ -320,6 +322,14 @@ class SparseTranslationTask(TranslationTask):
                     f"{self._exactness.forced} sentences have no hypothesis with a non-zero score; "
                     "their best unfinished one was closed (E- lines: status=forced)"
                 )
+
+
+def refuse_iteration_flags(args) -> None:
+    """fairseq-generate prints what they ask for, and only generators that refine have it."""
+    for name in ("print_step", "retain_iter_history"):
+        if getattr(args, name, False):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is for iterative refinement, which this task does not do")
 
 
 def is_same_mapping(one: OutputSettings, other: OutputSettings) -> bool:

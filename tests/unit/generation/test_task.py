@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from tiny_fairseq import make_dataset, make_model, make_task
+from tiny_fairseq import make_batch, make_dataset, make_model, make_task
 
 from sparse_fairseq.errors import UsageError
 from sparse_fairseq.generation import (
@@ -60,11 +60,40 @@ def test_flags_arrive(model):
         ({"sampling_topk": 3}, "--sampling-topk requires --sampling"),
         ({"temperature": 0.0}, "--temperature must be greater than 0"),
         ({"sampling": True, "match_source_len": True}, "mutually exclusive"),
+        ({"beam": 0}, "--beam must be at least 1, got 0"),
+        ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2 does not divide"),
+        ({"beam": 24, "diverse_beam_groups": 2}, "the beam of 23"),  # padding has no place in it
+        ({"sampling": True, "sampling_topk": 25}, "--sampling-topk 25 is larger than .* of 24"),
+        ({"beam": 13, "diversity_rate": 0.5}, "--diversity-rate .*: use --beam 12 or less"),
     ],
 )
 def test_errors_are_one_line(task, model, args, message):
     with pytest.raises(UsageError, match=message):
         build(task, model, **args)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"beam": 24, "diverse_beam_groups": 23},
+        {"sampling": True, "sampling_topk": 24},
+        {"sampling": True, "sampling_topk": 25, "sampling_topp": 0.9},
+        {"beam": 12, "diversity_rate": 0.5},
+    ],
+)
+def test_largest_values_that_work(task, model, args):
+    generator = build(task, model, **args, max_len_b=3)
+    assert all(generator.generate([model], make_batch(task, sentences=2)))
+
+
+@pytest.mark.parametrize("flag", ["print_step", "retain_iter_history"])
+@pytest.mark.parametrize("kind", [{}, {"score_reference": True}])
+def test_flags_of_iterative_refinement(task, model, flag, kind):
+    args = {flag: True, **kind}
+    with pytest.raises(UsageError, match=f"--{flag.replace('_', '-')} is for iterative"):
+        build(task, model, FROM_GENERATE, **args)
+    build(task, model, **args)  # other commands do not look at them
+    build(make_task(quiet=True), model, FROM_GENERATE, **args)
 
 
 def test_the_output_is_asked_when_decoding(task, model):
