@@ -70,27 +70,33 @@ class BatchSearch:
             scores = scores.masked_fill(tokens == settings.pad, -math.inf)
             self.beams.record(attention, None)
         else:
-            lprobs = self._log_scores(step)
+            lprobs = self._log_scores()
+            self._apply_rules(step, lprobs)
             scores, tokens = lprobs.topk(min(count + 1, lprobs.shape[1]))
         return merge(self.beams, scores, tokens, len(self.running), count)
 
     def _proposed(self, step: int) -> Candidates:
         settings = self.settings
-        lprobs = self._log_scores(step)
+        lprobs = self._log_scores()
+        can_end = lprobs[:, settings.eos] > -math.inf
+        self._apply_rules(step, lprobs)
         if getattr(self.strategy, "needs_src_lengths", False):
             self.strategy.set_src_lengths(self.source_lengths)
         shape = (len(self.running), settings.beam_size)
         finished = [len(self.sentences[number].finished) for number in self.running]
-        how = (self.output.sums_to_one, settings.eos, torch.tensor(finished, device=self.device))
-        return strategies.propose(self.strategy, lprobs, self.beams, self.ids, *shape, *how)
+        how = (self.output.sums_to_one, settings.eos, can_end)
+        finished = torch.tensor(finished, device=self.device)
+        return strategies.propose(
+            self.strategy, lprobs, self.beams, self.ids, *shape, *how, finished
+        )
 
     def _can_shortlist(self, step: int) -> bool:
         settings = self.settings
         free = settings.min_len <= step < self.max_len and settings.rules.only_pad_at(step)
         return free and self.output.can_shortlist and self._next_of_prefix(step) is None
 
-    def _log_scores(self, step: int) -> Tensor:
-        """Log-scores [rows, vocabulary] of the next token, under all rules."""
+    def _log_scores(self) -> Tensor:
+        """Log-scores [rows, vocabulary] of the next token, as the models give them."""
         settings, beams = self.settings, self.beams
         lprobs, attention = self.states.log_scores(beams.tokens, settings.temperature)
         if self.output.renormalize:
@@ -98,15 +104,17 @@ class BatchSearch:
         support = None
         if settings.return_support:
             support = (lprobs > -math.inf).sum(1) - settings.count_made_up(lprobs)
-        if settings.lm_model is not None:
-            lprobs = lprobs + self._language_model()
+        beams.record(attention, support)
+        return lprobs if settings.lm_model is None else lprobs + self._language_model()
+
+    def _apply_rules(self, step: int, lprobs: Tensor) -> None:
+        """Changes log-scores in place."""
+        settings, beams = self.settings, self.beams
         settings.rules.apply(lprobs, beams.tokens, self._next_of_prefix(step))
         if step >= self.max_len:
             cut = settings.rules.end(lprobs)
             for index in beams.sentence[cut].unique().tolist():
                 self.sentences[self.running[index]].exhaustive = False
-        beams.record(attention, support)
-        return lprobs
 
     def _language_model(self) -> Tensor:
         model = self.settings.lm_model

@@ -60,10 +60,11 @@ def propose(
     slots: int,
     sums_to_one: bool,
     eos: int,
+    can_end: Tensor,
     finished: Tensor,
 ) -> Candidates:
     """Candidates from log-scores [rows, vocabulary] of rows whose sentences have these `ids` and
-    numbers of `finished` hypotheses."""
+    numbers of `finished` hypotheses; `can_end` [rows]: the models give EOS a score."""
     step = beams.scores.shape[1]
     rows, taken = beams.rows_of_slots(sentences, slots)
     if step == 0:  # all hypotheses are still the same
@@ -78,6 +79,10 @@ def propose(
         score = grid[torch.arange(sentences).to(slot).unsqueeze(1), slot, token]
         if step > 0:
             score = score + scores[:, :, -1].gather(1, slot)
+    if isinstance(strategy, search.LengthConstrainedBeamSearch):
+        # At the maximum length it gives EOS the log-score 0, whatever the models say.
+        impossible = (token == eos) & ~can_end[rows].gather(1, slot)
+        score = score.masked_fill(impossible, -math.inf)
     if isinstance(strategy, search.PrefixConstrainedBeamSearch):
         # It proposes no spare candidates: as in fairseq, each finished hypothesis takes a place.
         place = torch.arange(score.shape[1], device=score.device)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq import search
 from fairseq.token_generation_constraints import pack_constraints
-from table_models import BOS, EOS, IDENTITY, PAD, UNK, probability_table, sample, table_model
+from table_models import BOS, EOS, IDENTITY, PAD, UNK, probability_table, sample, table_model, words
 from tiny_fairseq import make_batch, make_model, make_task
 
 from sparse_fairseq.generation import (
@@ -181,6 +181,21 @@ def test_every_strategy_answers(strategy, beam):
                 assert hypothesis["tokens"][-1] == EOS
                 assert (hypothesis["score"] > -math.inf) == (hypothesis["status"] == "finished")
                 assert not hypothesis["exact"]["raw"]
+
+
+def decode_to_source_length(rows, beam=2):
+    """Sources have two tokens."""
+    strategy = search.LengthConstrainedBeamSearch(words(12), 1, 0, 1, 0)
+    return decode(rows, beam, match_source_len=True, search_strategy=strategy)
+
+
+def test_end_at_the_source_length_is_not_made_possible():
+    (found,) = decode_to_source_length(NEVER_EOS)
+    assert tokens(found) == [[A, A, EOS]]
+    assert found[0]["status"] == "forced" and found[0]["score"] == -math.inf
+    # a b can end, although a a looks better
+    (found,) = decode_to_source_length({EOS: {A: 1.0}, A: {A: 0.9, B: 0.1}, B: {EOS: 0.5}})
+    assert tokens(found) == [[A, B, EOS]] and found[0]["status"] == "finished"
 
 
 def test_impossible_tokens_never_outrank_possible_ones():

@@ -218,14 +218,17 @@ def test_lexical_constraints(task, batch, representation):
         assert (wanted[0] < 1 or "6, 9" in str(found[0]["tokens"].tolist())) and found
 
 
-def test_match_source_length(task, batch):
-    """fairseq fills its lists with hypotheses of score −inf; we do not."""
+@pytest.mark.parametrize("min_len", [1, 4])
+def test_match_source_length(task, batch, min_len):
+    """fairseq fills its lists with hypotheses of score −inf; we do not. Some sources are shorter
+    than the larger minimum, and win."""
     model = random_model(task)
     ours, stock = (
         kind(
             [model],
             task.tgt_dict,
             beam_size=4,
+            min_len=min_len,
             match_source_len=True,
             search_strategy=search.LengthConstrainedBeamSearch(task.tgt_dict, 1, 0, 1, 0),
         ).generate([model], batch)
