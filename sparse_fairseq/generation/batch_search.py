@@ -112,9 +112,16 @@ class BatchSearch:
         settings, beams = self.settings, self.beams
         settings.rules.apply(lprobs, beams.tokens, self._next_of_prefix(step))
         if step >= self.max_len:
-            cut = settings.rules.end(lprobs)
+            cut = settings.rules.end(lprobs) | self._is_prefix_cut()
             for index in beams.sentence[cut].unique().tolist():
                 self.sentences[self.running[index]].exhaustive = False
+
+    def _is_prefix_cut(self) -> Tensor:
+        """Whether each row's prefix goes on beyond the maximum length."""
+        if self.prefix is None or self.prefix.shape[1] <= self.max_len:
+            return torch.zeros_like(self.beams.sentence, dtype=torch.bool)
+        wanted = self.prefix[self.beams.sentence, self.max_len]
+        return (wanted != self.settings.pad) & (wanted != self.settings.eos)
 
     def _language_model(self) -> Tensor:
         model = self.settings.lm_model

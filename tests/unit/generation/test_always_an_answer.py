@@ -226,6 +226,14 @@ def test_cut_by_length_is_not_certified():
     assert not any(any(h["exact"].values()) for h in found)
 
 
+@pytest.mark.parametrize("last, certified", [(A, False), (EOS, True), (PAD, True)])
+def test_prefix_cut_by_length_is_not_certified(last, certified):
+    prefix = torch.tensor([[A, B, last]])
+    (found,) = decode(ONE_SENTENCE, max_len_b=2, arguments={"prefix_tokens": prefix})
+    assert tokens(found) == [[A, B, EOS]]
+    assert found[0]["exhaustive"] == found[0]["exact"]["raw"] == certified
+
+
 @pytest.mark.parametrize("settings", [{}, {"normalize_scores": False}, {"len_penalty": 0.0}])
 @pytest.mark.parametrize("nbest", [1, 2])
 def test_positive_log_scores(settings, nbest):
