@@ -210,7 +210,7 @@ class _Gradients:
         self._add_to_waiting(place, column, value)
 
     def _add_to_waiting(self, row: Tensor, col: Tensor, value: Tensor) -> None:
-        if self.of_weight is None:
+        if self.of_weight is None or not len(value):  # no column, no piece of the gradient
             return
         self.waiting.append((row.int(), col.int(), value))
         self.waiting_entries += len(value)

@@ -127,6 +127,12 @@ def test_soft_targets():
         assert_same(name, alpha, leaves, q, 1e-9, label_smoothing=0.1)
 
 
+@pytest.mark.parametrize("classes", [5, 150, 2000])
+def test_soft_targets_and_no_support(classes):
+    leaves = layer(classes, rows=(2,), scale=0.0)  # all logits are 0, under the threshold
+    assert_same("alpha_relu", 1.5, leaves, scores(2, classes, seed=5).softmax(1), 1e-9)
+
+
 def test_called_twice_and_weight_tied_to_an_embedding():
     embedding = torch.nn.Embedding(150, 6, dtype=torch.float64)
     y = targets(5, classes=150)
