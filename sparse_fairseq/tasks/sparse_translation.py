@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NoReturn, Optional
 
 import torch
 from fairseq import utils
@@ -172,17 +172,50 @@ class SparseTranslationTask(TranslationTask):
             if os.path.exists(file) and os.path.getsize(file) == 0:
                 raise UsageError(f"the training set is empty: {file}")
 
-    def get_batch_iterator(self, dataset, *args, **kwargs):
-        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+    def get_batch_iterator(
+        self,
+        dataset,
+        max_tokens=None,
+        max_sentences=None,
+        max_positions=None,
+        ignore_invalid_inputs=False,
+        required_batch_size_multiple=1,
+        *args,
+        **kwargs,
+    ):
+        sizes = (max_tokens, max_sentences, max_positions, ignore_invalid_inputs)
+        multiple = required_batch_size_multiple
+        try:
+            iterator = super().get_batch_iterator(dataset, *sizes, multiple, *args, **kwargs)
+        except IndexError:  # fairseq asks for the last of no batches
+            fitting = count_fitting(dataset, max_positions)
+            if fitting:
+                raise
+            self._refuse_no_batch(dataset, fitting, max_positions, multiple)
+        # To decode nothing is no error; to train or validate on nothing is one in fairseq too.
+        if self._criterion is not None and not iterator.frozen_batches:
+            fitting = count_fitting(dataset, max_positions)
+            self._refuse_no_batch(dataset, fitting, max_positions, multiple)
         if dataset is self.datasets.get(self.cfg.train_subset):
             self._train_iterator = iterator
-            if not iterator.frozen_batches:
-                raise UsageError(
-                    "the training set is empty: no sentence pair of "
-                    f"'{self.cfg.train_subset}' fits the size limits"
-                )
         self._decoding_iterator = iterator
         return iterator
+
+    def _refuse_no_batch(self, dataset, fitting: int, max_positions, multiple: int) -> NoReturn:
+        names = [name for name, known in self.datasets.items() if known is dataset]
+        name = names[0] if names else "data"
+        which = "the training set" if name == self.cfg.train_subset else f"the set '{name}'"
+        if fitting:
+            reason = (
+                f"its {fitting} sentence pairs fill no batch of "
+                f"--required-batch-size-multiple {multiple}; set that to 1, or add sentences"
+            )
+        else:
+            reason = (
+                f"none of its {len(dataset)} sentence pairs is within the size limits "
+                f"{max_positions} (--max-source-positions, --max-target-positions, --max-tokens)"
+            )
+        raise UsageError(f"{which} is empty: {reason}")
 
     def begin_epoch(self, epoch, model):
         super().begin_epoch(epoch, model)
@@ -330,6 +363,14 @@ def refuse_iteration_flags(args) -> None:
         if getattr(args, name, False):
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is for iterative refinement, which this task does not do")
+
+
+def count_fitting(dataset, max_positions) -> int:
+    """How many sentence pairs are not too long."""
+    indices = dataset.ordered_indices()
+    if max_positions is not None:
+        indices, _ = dataset.filter_indices_by_size(indices, max_positions)
+    return len(indices)
 
 
 def is_same_mapping(one: OutputSettings, other: OutputSettings) -> bool:

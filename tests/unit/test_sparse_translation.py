@@ -267,3 +267,46 @@ def test_adaptive_softmax_is_refused_with_a_sparse_criterion_only():
     make_model(task, **cutoff)
     with pytest.raises(UsageError, match="--adaptive-softmax-cutoff"):
         make_criterion(task, "entmax_loss")
+
+
+FEW = {"max_sentences": 64, "required_batch_size_multiple": 8}
+TOO_LONG = {**FEW, "max_positions": (1, 1), "ignore_invalid_inputs": True}
+
+
+def batches_of(name: str, limits: dict, criterion: bool = True):
+    task = make_task()
+    if criterion:
+        make_criterion(task, "entmax_loss", alpha=1.5)
+    task.datasets[name] = make_dataset(task, sentences=4)
+    return task.get_batch_iterator(task.datasets[name], epoch=1, **limits)
+
+
+@pytest.mark.parametrize(
+    ("name", "which"), [("train", "the training set"), ("valid", "the set 'valid'")]
+)
+def test_data_that_gives_no_batch_says_why(name, which):
+    with pytest.raises(UsageError, match=f"{which} is empty: none of its 4 .* limits .1, 1."):
+        batches_of(name, TOO_LONG)
+    few = f"{which} is empty: its 4 .* --required-batch-size-multiple 8"
+    with pytest.raises(UsageError, match=few):
+        batches_of(name, FEW)
+    assert len(batches_of(name, {**FEW, "required_batch_size_multiple": 1})) == 1
+
+
+def test_decoding_no_batch_is_no_error_where_it_is_none_in_fairseq():
+    assert len(batches_of("test", FEW, criterion=False)) == 0
+    assert len(batches_of("test", {**TOO_LONG, "required_batch_size_multiple": 1}, False)) == 0
+    with pytest.raises(UsageError, match="the set 'test' is empty"):
+        batches_of("test", TOO_LONG, criterion=False)
+
+
+def test_other_errors_of_the_data_are_left_alone(monkeypatch):
+    task = make_task()
+    data = make_dataset(task)
+
+    def broken(*_, **__):
+        raise IndexError("broken file")
+
+    monkeypatch.setattr(data, "batch_by_size", broken)
+    with pytest.raises(IndexError, match="broken file"):
+        task.get_batch_iterator(data, max_sentences=64)
