@@ -402,7 +402,9 @@ def _differentiable_backward(ctx, z, alpha_rows, upstream, live):
     """The same gradients as plain torch on z and α, for a second derivative."""
     dtype = upstream.dtype
     mapping = ctx.mapping.with_alpha(alpha_rows)
-    p = mapping(z.to(dtype)).masked_fill(~live[:, None], 0.0)
+    # Before the mapping too: of a NaN row the mapping's own gradient would be 0 · NaN.
+    ignored = ~live[:, None]
+    p = mapping(z.to(dtype).masked_fill(ignored, 0.0)).masked_fill(ignored, 0.0)
     q = ctx.target.dense(dtype)
     grad_z = (upstream[:, None] * (p - q)).to(z.dtype)
     grad_alpha = None

@@ -214,6 +214,23 @@ def test_infinities_and_nan(name, alpha, classes):
     assert loss[6] == 0 and (grad[6] == 0).all()
 
 
+@pytest.mark.parametrize("name", ["entmax", "alpha_relu"])
+def test_second_derivative_without_ignored_rows(name):
+    z = torch.tensor([[1.0, 0.5, -1.0], [NAN, 0.0, 0.0]], dtype=torch.float64)
+    alpha = torch.tensor(1.5, dtype=torch.float64, requires_grad=name == "entmax")
+
+    def second_derivatives(z, y):
+        leaves = [leaf for leaf in (z.requires_grad_(), alpha) if leaf.requires_grad]
+        loss = loss_of(name, z, y, alpha, reduction="sum")
+        (grad,) = torch.autograd.grad(loss, z, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), leaves)
+
+    of_z, *of_alpha = second_derivatives(z.clone(), torch.tensor([0, -100]))
+    expected, *expected_of_alpha = second_derivatives(z[:1].clone(), torch.tensor([0]))
+    torch.testing.assert_close(of_z, torch.cat([expected, torch.zeros_like(expected)]))
+    torch.testing.assert_close(of_alpha, expected_of_alpha)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.5), ("entmax", 1.1), ("alpha_relu", 1.5)])
 def test_half_precision(name, alpha, dtype):
