@@ -350,13 +350,15 @@ class _FenchelYoung(torch.autograd.Function):
         slope_wanted = ctx.needs_input_grad[1]
         done = forward_blocks(blocks, mapping, target, live, slope_wanted, stats_wanted, uncounted)
         ctx.mapping, ctx.target, ctx.dense = mapping, target, done.dense
-        ctx.save_for_backward(z, alpha_rows, done.flat, done.value, done.slope, live)
+        # Soft targets are saved so that torch complains if they change before the backward pass.
+        saved = (z, alpha_rows, done.flat, done.value, done.slope, live)
+        ctx.save_for_backward(*saved, target.rows)
         ctx.mark_non_differentiable(*done.fields)
         return (done.loss.to(dtype), *done.fields)
 
     @staticmethod
     def backward(ctx, upstream, *_):
-        z, alpha_rows, flat, value, slope, live = ctx.saved_tensors
+        z, alpha_rows, flat, value, slope, live, _ = ctx.saved_tensors
         upstream = upstream * live
         if torch.is_grad_enabled():
             grads = _differentiable_backward(ctx, z, alpha_rows, upstream, live)

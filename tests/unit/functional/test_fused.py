@@ -127,6 +127,15 @@ def test_soft_targets():
         assert_same(name, alpha, leaves, q, 1e-9, label_smoothing=0.1)
 
 
+def test_soft_targets_must_not_change_before_backward():
+    leaves = layer(150, rows=(4,))
+    q = scores(4, 150, seed=5).softmax(1)
+    loss = fused_loss("entmax", *leaves[:2], q, 1.5, reduction="none")
+    q.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.prod().backward()
+
+
 @pytest.mark.parametrize("classes", [5, 150, 2000])
 def test_soft_targets_and_no_support(classes):
     leaves = layer(classes, rows=(2,), scale=0.0)  # all logits are 0, under the threshold

@@ -371,6 +371,16 @@ def test_soft_targets_need_not_sum_to_one(name, alpha, classes):
     assert torch.autograd.gradcheck(lambda z: loss_of(name, z, q, alpha, reduction="none"), z)
 
 
+@pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.5), ("alpha_relu", 1.5)])
+def test_soft_targets_must_not_change_before_backward(name, alpha):
+    z = scores(2, 4).requires_grad_()
+    q = scores(2, 4, seed=1).softmax(1)
+    loss = loss_of(name, z, q, alpha)
+    q.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_small_integer_targets():
     z = scores(2, 200)
     y = torch.tensor([156, 3])
