@@ -328,8 +328,9 @@ class _LinearFenchelYoung(torch.autograd.Function):
         layer = Layer(h.detach(), weight.detach(), bias, mapping, target)
         done = _pass_over_live(layer, live, wanted, None, uncounted)
         ctx.mapping, ctx.target, ctx.gradients = mapping, target, done.gradients
-        # Soft targets are saved so that torch complains if they change before the backward pass.
-        ctx.save_for_backward(h, weight, bias, done.slope, live, target.rows)
+        # α and soft targets are saved so that torch complains if they change before the backward
+        # pass, which reads them through the mapping and the target.
+        ctx.save_for_backward(h, weight, bias, done.slope, live, alpha_rows, target.rows)
         ctx.mark_non_differentiable(*done.fields)
         return (done.loss.to(_checks.compute_dtype(h.dtype)), *done.fields)
 
@@ -339,7 +340,7 @@ class _LinearFenchelYoung(torch.autograd.Function):
             raise RuntimeError(
                 "the fused loss has no second derivative: use the plain loss of F.linear(h, weight)"
             )
-        h, weight, bias, slope, live, _ = ctx.saved_tensors
+        h, weight, bias, slope, live, *_ = ctx.saved_tensors
         # They are given away, so that nobody needs a copy; a second backward pass starts again.
         gradients, ctx.gradients = ctx.gradients, None
         one_number = upstream.stride() == (0,)  # of a sum or mean of the losses

@@ -127,6 +127,15 @@ def test_soft_targets():
         assert_same(name, alpha, leaves, q, 1e-9, label_smoothing=0.1)
 
 
+def test_alpha_must_not_change_before_backward():
+    h, weight, _ = layer(150, rows=(3,))
+    alpha = torch.full((3, 1), 1.5, dtype=torch.float64)
+    loss = sf.linear_entmax_loss(h, weight, targets(3, classes=150), alpha, reduction="none")
+    alpha.fill_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.prod().backward()
+
+
 def test_soft_targets_must_not_change_before_backward():
     leaves = layer(150, rows=(4,))
     q = scores(4, 150, seed=5).softmax(1)
