@@ -242,10 +242,8 @@ class _Gradients:
             self._subtract_target(place, target.of_rows(place))
         for rows in self.dense:
             place = slice(outer.start + rows.start, outer.start + rows.stop)
-            p, q = logits[rows], target.of_rows(place)
-            if q.smoothing and q.index is not None:
-                p -= q.smoothing / q.classes
-            q.subtract_from(p, torch.ones_like(p[:, 0]))
+            p = logits[rows]
+            target.of_rows(place).subtract_from(p)
             self._add_rows(place, p)
         self.dense, self.listed = _Slices(), _Slices()
 

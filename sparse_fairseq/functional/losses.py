@@ -214,16 +214,17 @@ class Target:
             value = value + (self.classes - 1) * mapping.negentropy(torch.full_like(q, rest))
         return value
 
-    def subtract_from(self, grad: Tensor, upstream: Tensor) -> None:
-        """grad −= upstream · q in place, where grad is zero or holds upstream · p."""
+    def subtract_from(self, p: Tensor) -> None:
+        """p −= q in place."""
         if self.rows is not None:
-            for rows in row_blocks(grad):
-                q = self.of_rows(rows).dense(upstream.dtype)
-                grad[rows] -= (upstream[rows, None] * q).to(grad.dtype)
+            for rows in row_blocks(p):
+                p[rows] -= self.of_rows(rows).dense(p.dtype)
             return
         assert self.index is not None
-        at_target = -(1 - self.smoothing) * upstream
-        grad.scatter_add_(1, self.index[:, None], at_target[:, None].to(grad.dtype))
+        if self.smoothing:
+            p -= self.smoothing / self.classes
+        at = self.index[:, None]
+        p.scatter_add_(1, at, torch.full_like(at, self.smoothing - 1, dtype=p.dtype))
 
 
 # --- the loss -------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ class Forward(NamedTuple):
 
     loss: Tensor  # float64 [rows], 0 for rows that do not count
     slope: Tensor | None  # float64 [rows], dL/dα where it is wanted
-    flat: Tensor  # int64 [n], row · classes + column of p ≠ 0, ascending
+    flat: Tensor  # int64 [n], row · classes + column of p ≠ 0, row by row
     value: Tensor  # [n], p there
     dense: list  # (rows, what p is computed from) of the blocks that are not in ``flat``
     fields: tuple[Tensor, ...]  # of RowStats, where they are wanted
@@ -377,27 +378,58 @@ def alpha_gradient(slope: Tensor, upstream: Tensor, live: Tensor) -> Tensor:
 
 
 def _gradient(z, flat, value, ctx, upstream, live):
-    """upstream · (p − q), dense, written once: q's constant part, then p, then q's peak."""
-    target, classes = ctx.target, z.shape[1]
-    smooth = target.rows is None and target.smoothing
-    if smooth:
-        rest = -upstream * (target.smoothing / classes)
-        grad = rest[:, None].to(z.dtype).expand(z.shape).contiguous()
+    """upstream · (p − q), dense. The difference is rounded to half precision, not what cancels."""
+    target, dense = ctx.target, ctx.dense
+    if target.rows is None:
+        grad = _sparse_gradient(z, flat, value, target, upstream)
+    else:
+        grad = torch.empty(z.shape, dtype=z.dtype, device=z.device)
+        dense = [*dense, *_listed_blocks(z, dense)]
+    for rows, again in dense:
+        if again is None:
+            p = _listed_scores(rows, z.shape[1], flat, value)
+        else:
+            p = ctx.mapping.dense_scores(z[rows].to(upstream.dtype), *again)
+        target.of_rows(rows).subtract_from(p)
+        torch.mul(p, upstream[rows, None], out=grad[rows])
+    if len(value) and bool(value.isnan().any()):
+        grad[flat[value.isnan()] // z.shape[1]] = float("nan")
+    return grad.masked_fill_(~live[:, None], 0.0)
+
+
+def _sparse_gradient(z, flat, value, target, upstream):
+    """The gradient for class indices, written once: q's constant part, then p, then q's peak."""
+    classes = z.shape[1]
+    rest = target.smoothing / classes
+    if rest:
+        grad = (-upstream * rest)[:, None].to(z.dtype).expand(z.shape).contiguous()
     else:
         grad = torch.zeros_like(z, memory_format=torch.contiguous_format)
     row = flat // classes
-    scaled = (upstream[row] * value).to(z.dtype)
-    if smooth:
-        grad.view(-1).index_add_(0, flat, scaled)
-    else:
-        grad.view(-1)[flat] = scaled
-    for rows, again in ctx.dense:
-        p = ctx.mapping.dense_scores(z[rows].to(upstream.dtype), *again)
-        grad[rows] += p.mul_(upstream[rows, None]).to(z.dtype)
-    target.subtract_from(grad, upstream)
-    if len(value) and bool(value.isnan().any()):
-        grad[row[value.isnan()]] = float("nan")
-    return grad.masked_fill_(~live[:, None], 0.0)
+    difference = value - rest if rest else value
+    grad.view(-1)[flat] = (upstream[row] * difference).to(z.dtype)
+    at = target.index + torch.arange(len(z), device=z.device) * classes
+    if z.dtype == upstream.dtype:
+        grad.view(-1)[at] -= upstream * (1 - target.smoothing)
+        return grad
+    p = torch.zeros_like(upstream).index_add_(0, row, value.where(flat == at[row], 0.0))
+    grad.view(-1)[at] = (upstream * (p - (1 - target.smoothing + rest))).to(z.dtype)
+    return grad
+
+
+def _listed_blocks(z: Tensor, dense: list) -> list:
+    """The blocks of rows whose p is in the list, as (rows, None)."""
+    others = {rows.start for rows, _ in dense}
+    return [(rows, None) for rows in row_blocks(z) if rows.start not in others]
+
+
+def _listed_scores(rows: slice, classes: int, flat: Tensor, value: Tensor) -> Tensor:
+    """p of a block of rows, dense, from the list."""
+    ends = torch.tensor([rows.start * classes, rows.stop * classes], device=flat.device)
+    own = slice(*torch.searchsorted(flat, ends).tolist())
+    p = value.new_zeros(rows.stop - rows.start, classes)
+    p.view(-1)[flat[own] - rows.start * classes] = value[own]
+    return p
 
 
 def _differentiable_backward(ctx, z, alpha_rows, upstream, live):

@@ -245,6 +245,43 @@ def test_half_precision(name, alpha, dtype):
     torch.testing.assert_close(z.grad, torch.autograd.grad(expected, full)[0].to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("spread", [1.0, 0.001])
+@pytest.mark.parametrize(
+    ("name", "alpha", "solver"),
+    [
+        ("entmax", 1.0, "auto"),
+        ("entmax", 1.3, "auto"),
+        ("entmax", 2.0, "sort"),
+        ("alpha_relu", 1.5, None),
+    ],
+)
+def test_half_precision_rounds_the_difference_of_p_and_q(
+    name, alpha, solver, spread, soft, smoothing, dtype
+):
+    """Where a model is sure and right, p − q is much smaller than p. Listed and dense rows."""
+    z = scores(16, 1200, scale=spread) + (0.0 if spread == 1.0 else 1.0)
+    y = targets(16, classes=1200)
+    z[torch.arange(16), y] += torch.linspace(0.5, 3.0, 16, dtype=torch.float64)
+    z = z.to(dtype)
+    q = F.one_hot(y, 1200).to(torch.float32) if soft else y
+    options = {"label_smoothing": smoothing, "reduction": "sum"}
+    options |= {} if solver is None else {"solver": solver}
+    grads = []
+    for scores_ in (z.clone().requires_grad_(), z.float().requires_grad_()):
+        loss = 1.7 * loss_of(name, scores_, q, alpha, **options)
+        grads += torch.autograd.grad(loss, scores_)
+    torch.testing.assert_close(grads[0], grads[1].to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-7)
+
+
+def test_half_precision_of_a_golden_row():
+    z = torch.tensor([[0.99609375, 0.0, -1.0, -1.0]], dtype=torch.bfloat16, requires_grad=True)
+    sf.sparsemax_loss(z, torch.tensor([0])).backward()
+    assert z.grad.tolist() == [[-0.001953125, 0.001953125, 0.0, 0.0]]
+
+
 @pytest.mark.parametrize("scale", [0.001, 0.1])
 @pytest.mark.parametrize(
     ("name", "alpha"), [("entmax", 1.05), ("entmax", 1.25), ("alpha_relu", 1.5)]
