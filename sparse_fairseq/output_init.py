@@ -24,7 +24,10 @@ def scale_to_xavier(decoder: nn.Module) -> float:
     if layer is None:
         raise ValueError(f"{type(decoder).__name__} has no output layer that can be initialised")
     vocab, hidden = layer.weight.shape
-    factor = math.sqrt(2.0 / (hidden + vocab)) / _rms(layer.weight)
+    scale = _rms(layer.weight)
+    if scale == 0.0:
+        raise ValueError("output weights that are all zero cannot be scaled; draw them anew")
+    factor = math.sqrt(2.0 / (hidden + vocab)) / scale
     # Under weight normalisation (fconv) `weight` is computed anew from its norms `weight_g`.
     weight = layer.weight_g if hasattr(layer, "weight_g") else layer.weight
     with torch.no_grad():

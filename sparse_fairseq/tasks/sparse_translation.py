@@ -143,7 +143,7 @@ class SparseTranslationTask(TranslationTask):
         if same and tau is None:
             tau = loaded.tau  # the model was trained around it
         if not self._is_finetuning():
-            same = same and (tau == loaded.tau or math.isclose(tau, loaded.tau, rel_tol=1e-6))
+            same = same and is_same_tau(tau, loaded.tau)
             if not same:
                 raise UsageError(
                     f"the checkpoint's output is {loaded}, the criterion's is {wanted}; resume "
@@ -376,6 +376,13 @@ def count_fitting(dataset, max_positions) -> int:
 def is_same_mapping(one: OutputSettings, other: OutputSettings) -> bool:
     """Same kind and α, but for the last digits, which an average over checkpoints may change."""
     return one.kind == other.kind and math.isclose(one.alpha, other.alpha, rel_tol=1e-6)
+
+
+def is_same_tau(one: float | None, other: float | None) -> bool:
+    """None is a τ that is not resolved yet; the last digits as for α."""
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-6)
 
 
 def requested_output(criterion) -> OutputSettings:

@@ -178,6 +178,7 @@ def test_resume_keeps_what_the_checkpoint_says(tau):
     "criterion, config, checkpoint, both",
     [
         ("alpha_relu_loss", {"tau": "0.3"}, RELU, ["0.25", "0.3"]),
+        ("alpha_relu_loss", {"tau": "0.3"}, OutputSettings("alpha_relu", 1.5), ["0.3"]),
         ("alpha_relu_loss", {"alpha": 1.7}, RELU, ["1.5", "1.7"]),
         ("entmax_loss", {}, RELU, ["alpha_relu", "entmax"]),
         ("sparsemax_loss", {}, OutputSettings("entmax", 1.5), ["1.5", "2.0"]),
@@ -267,6 +268,13 @@ def test_adaptive_softmax_is_refused_with_a_sparse_criterion_only():
     make_model(task, **cutoff)
     with pytest.raises(UsageError, match="--adaptive-softmax-cutoff"):
         make_criterion(task, "entmax_loss")
+
+
+def test_output_weights_that_are_zero_cannot_be_scaled():
+    task = make_task()
+    make_model(task).decoder.output_projection.weight.data.zero_()
+    with pytest.raises(UsageError, match="--output-init xavier: .* all zero"):
+        make_criterion(task, "entmax_loss", alpha=1.5)
 
 
 FEW = {"max_sentences": 64, "required_batch_size_multiple": 8}
