@@ -10,6 +10,9 @@ from torch import Tensor
 from . import _checks
 from .mappings import entmax_threshold
 
+# From here on the differences of Lemma 2 are lost in rounding.
+LARGEST_SIGMA = 1e4
+
 
 def batch_tau(logits: Tensor, alpha: float = 1.5) -> float:
     """The mean of τ(z) over a batch of logits from an untrained model (SE §3.1)."""
@@ -25,6 +28,8 @@ def gaussian_support(vocab_size: int, sigma: float) -> float:
     from scipy.stats import norm
 
     _check_gaussian(vocab_size, sigma)
+    if sigma > LARGEST_SIGMA:
+        raise ValueError(f"sigma must be at most {LARGEST_SIGMA:g} for SE Lemma 2, got {sigma}")
     eps = 1.0 / vocab_size
 
     def antiderivatives(x: float) -> tuple[float, float]:
@@ -56,6 +61,7 @@ def gaussian_tau(vocab_size: int, sigma: float, alpha: float = 1.5) -> float:
     α = 1.5 is SE Lemma 2. For other α, where the paper has no closed form, τ solves
     V · E[[(α−1)σx − τ]₊^(1/(α−1))] = 1 numerically.
     """
+    alpha = _checks.check_constant("alpha", alpha)
     _checks.check_alpha(alpha, strict=True)
     _check_gaussian(vocab_size, sigma)
     if alpha == 1.5 and (support := gaussian_support(vocab_size, sigma)) < 1.0:
@@ -73,16 +79,25 @@ def _expected_sum_tau(vocab_size: int, sigma: float, alpha: float) -> float:
     nodes, weights = np.polynomial.legendre.leggauss(400)
     # p = t^β is smooth in t = gap^β for α > 2 and in the gap itself for α ≤ 2.
     power = max(1.0, alpha - 1.0)
+    log_t = np.log((nodes + 1) / 2)
+    t_power = np.exp(power * log_t)
+    log_width = np.log(power * weights / 2) + (power - 1) * log_t
 
     def log_sum(tau: float) -> float:
-        low, high = tau / scale, max(tau / scale, 0.0) + 12.0
-        low = max(low, -40.0)
-        t = (nodes + 1) / 2
-        x = low + (high - low) * t**power
-        width = (high - low) * power * t ** (power - 1) * weights / 2
-        gap = np.maximum(scale * x - tau, 0.0)
-        density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-        return math.log(vocab_size * float(np.sum(width * gap**beta * density)) + 1e-300)
+        # In logs: gap^β and the density are out of range where α is near 1 or σ is large. The
+        # logarithm of their product bends by at least −1, so that all that counts is near its
+        # peak, which is far from the likely x if σ is large.
+        root = math.hypot(tau, 2.0 * sigma * math.sqrt(alpha - 1.0))
+        peak = (tau + root) / (2.0 * scale) if tau > 0 else 2.0 * sigma / (root - tau)
+        low = max(tau / scale, peak - 12.0)
+        reach = peak + 12.0 - low
+        least = scale * low - tau if low > tau / scale else 0.0
+        log_least = math.log(least) if least > 0 else -math.inf
+        log_gap = np.logaddexp(log_least, math.log(scale * reach) + power * log_t)
+        terms = log_width + beta * log_gap - (low + reach * t_power) ** 2 / 2
+        most = float(terms.max())
+        log_integral = math.log(reach) + most + math.log(np.exp(terms - most).sum())
+        return math.log(vocab_size / math.sqrt(2 * math.pi)) + log_integral
 
     # Below low every gap is over 1; the sum falls with τ.
     low, high = -1.0 - 40.0 * scale, 12.0 * scale

@@ -1,5 +1,6 @@
 """τ for α-ReLU: SE Lemma 2, SE Eq. 3 and SE §3.1."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import scores
@@ -53,6 +54,26 @@ def test_any_sigma_has_a_tau(sigma, vocab_size, alpha):
         assert tau == pytest.approx(uniform, rel=1e-3, abs=5 * (alpha - 1) * sigma)
 
 
+@pytest.mark.parametrize("sigma", [1.0, 100.0, 1e6])
+@pytest.mark.parametrize("alpha", [1.0001, 1.01, 1.2, 2.0, 2.5, 8.0])
+def test_expected_sum_is_one_at_the_ends_of_the_range(sigma, alpha):
+    """Also where the sum is that of scores that V draws hardly ever contain."""
+    tau, scale = sf.gaussian_tau(1000, sigma, alpha), (alpha - 1) * sigma
+    above = np.logspace(-12, 6, 400_001)
+    x = tau / scale + above
+    log_terms = np.log(scale * above) / (alpha - 1) - x * x / 2 + np.log(1000 / (2 * np.pi) ** 0.5)
+    assert np.trapezoid(np.exp(log_terms), x) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_alpha_may_be_a_tensor_with_one_number():
+    for alpha in (1.5, 1.75):
+        assert sf.gaussian_tau(1000, 1.0, torch.tensor([alpha])) == sf.gaussian_tau(
+            1000, 1.0, alpha
+        )
+    with pytest.raises(ValueError, match="alpha must be one number"):
+        sf.gaussian_tau(1000, 1.0, torch.tensor([1.5, 2.0]))
+
+
 def test_batch_tau_is_the_mean_threshold():
     logits = scores(3, 4, 50, dtype=torch.bfloat16).requires_grad_()
     tau = sf.batch_tau(logits, 1.3)
@@ -65,6 +86,9 @@ def test_wrong_arguments_are_named():
         sf.batch_tau(torch.zeros(0, 5))
     with pytest.raises(ValueError, match="sigma.*0"):
         sf.gaussian_tau(100, 0.0)
+    for vocab_size in (2, 1000):
+        with pytest.raises(ValueError, match="sigma.* 10000 .* 1000000"):
+            sf.gaussian_tau(vocab_size, 1e6)
     with pytest.raises(ValueError, match="vocab_size.*1"):
         sf.gaussian_tau(1, 1.0)
     with pytest.raises(ValueError, match="d_model"):
