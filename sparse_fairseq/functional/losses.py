@@ -25,7 +25,7 @@ from ._solvers import (
     round_down,
     solve_entmax,
 )
-from .mappings import Alpha, alpha_relu, entmax, row_blocks
+from .mappings import Alpha, alpha_relu, alpha_relu_dtype, entmax, row_blocks
 
 
 class RowStats(NamedTuple):
@@ -126,7 +126,7 @@ class AlphaReLUMapping:
         return Block(p, col, conjugate, shift, top, row=row)
 
     def _whole_rows(self, z: Tensor, top: Tensor, double: bool) -> Block:
-        gap = self._gap(z.double() if double else z)
+        gap = self._gap(z.double() if double else z.to(alpha_relu_dtype(z.dtype, self.alpha)))
         p = self._scores(gap, top)
         conjugate = (p * gap).sum(1, keepdim=True).double() / self.alpha
         return Block(p, None, conjugate, self.tau / (self.alpha - 1.0), top)
@@ -139,7 +139,8 @@ class AlphaReLUMapping:
         return p.masked_fill(top.isnan() | (top == float("inf")), float("nan"))
 
     def dense_scores(self, z: Tensor, top: Tensor) -> Tensor:
-        return self._scores(self._gap(z), top)
+        wide = z.to(alpha_relu_dtype(z.dtype, self.alpha))
+        return self._scores(self._gap(wide), top).to(z.dtype)
 
     def negentropy(self, q: Tensor) -> Tensor:
         return q.pow(self.alpha).sum(-1, keepdim=True) / (self.alpha * (self.alpha - 1.0))

@@ -14,6 +14,9 @@ Alpha = float | Tensor
 # Elements in a block of rows: what stays in a CPU's cache; on other devices what keeps them busy.
 BLOCK_ELEMENTS = {"cpu": 1 << 20}
 BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
+# The power 1/(α−1) of α-ReLU multiplies what rounding does to its gap: below this α float32 would
+# lose more than its last digits.
+ALPHA_RELU_DOUBLE_BELOW = 1.08
 
 
 def row_blocks(z: Tensor) -> list[slice]:
@@ -21,6 +24,13 @@ def row_blocks(z: Tensor) -> list[slice]:
     elements = BLOCK_ELEMENTS.get(z.device.type, BLOCK_ELEMENTS_ELSEWHERE)
     size = max(1, elements // max(1, z.shape[1]))
     return [slice(i, min(i + size, len(z))) for i in range(0, len(z), size)]
+
+
+def alpha_relu_dtype(dtype: torch.dtype, alpha: Alpha) -> torch.dtype:
+    """The dtype that α-ReLU of scores is computed in."""
+    low = alpha < ALPHA_RELU_DOUBLE_BELOW
+    near_one = bool(low.any()) if isinstance(low, Tensor) else low
+    return torch.float64 if near_one else _checks.compute_dtype(dtype)
 
 
 def alpha_of(alpha: Alpha, rows: slice) -> Alpha:
@@ -181,7 +191,7 @@ def alpha_relu(z: Tensor, alpha: Alpha = 1.5, tau: float | Tensor = 0.0) -> Tens
     _checks.check_tau(tau)
     _checks.check_broadcast("alpha", alpha, z.shape)
     _checks.check_broadcast("tau", tau, z.shape)
-    dtype = _checks.compute_dtype(z.dtype)
+    dtype = alpha_relu_dtype(z.dtype, alpha)
     positive = (alpha - 1.0) * z.detach().to(dtype) - tau > 0
     # Masked before the product: 0 · −inf would be the gradient of alpha.
     gap = ((alpha - 1.0) * z.to(dtype).where(positive, 0.0) - tau).where(positive, 1.0)

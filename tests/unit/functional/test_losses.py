@@ -302,6 +302,19 @@ def test_dense_rows_of_a_large_vocabulary(name, alpha, scale):
         torch.testing.assert_close(loss[:2].double(), value[:2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("alpha", [1.07, 1.0001])
+def test_dense_rows_of_alpha_relu_near_softmax(alpha):
+    z = scores(4, 3000, dtype=torch.float32)
+    y, tau = targets(4, classes=3000), sf.batch_tau(z.double(), alpha)
+    results = []
+    for leaf in (z.clone().requires_grad_(), z.double().requires_grad_()):
+        loss, stats = sf.alpha_relu_loss_with_stats(leaf, y, alpha, tau, reduction="none")
+        (grad,) = torch.autograd.grad(loss.sum(), leaf)
+        results.append([part.double() for part in (loss, grad, stats.total, stats.target_score)])
+    for own, expected in zip(*results, strict=True):
+        torch.testing.assert_close(own, expected, rtol=2e-6, atol=1e-9)
+
+
 def test_called_twice_before_backward():
     z = scores(3, 400).requires_grad_()
     y = targets(3, classes=400)

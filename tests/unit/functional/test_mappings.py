@@ -372,3 +372,14 @@ def test_gradients_of_alpha_relu_for_tensors():
     for bad in (torch.ones(4) * 1.5, torch.ones(2, 3, 6) * 1.5):
         with pytest.raises(ValueError, match="alpha of shape"):
             sf.alpha_relu(z, bad)
+
+
+@pytest.mark.parametrize("alpha", [1.07, 1.01, 1.0001, torch.tensor(1.0001)])
+def test_alpha_relu_near_softmax_in_float32(alpha):
+    z = scores(8, 300, dtype=torch.float32)
+    number = float(alpha)
+    tau = sf.batch_tau(z.double(), number)
+    expected = sf.alpha_relu(z.double(), number, tau)
+    p = sf.alpha_relu(z, alpha, tau)
+    assert p.dtype == torch.float32
+    torch.testing.assert_close(p.double(), expected, rtol=1e-6, atol=1e-9)
