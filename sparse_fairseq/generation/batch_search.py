@@ -36,6 +36,10 @@ class BatchSearch:
         self.states = DecoderStates(settings.model, sample["net_input"])
         self.is_plain = strategies.is_plain(self.strategy)
         self.output = settings.output()
+        # fairseq ends a sentence when `beam` hypotheses have. Of a sparse model's few candidates
+        # even unlikely ends are among the best `beam`: they would fill the list before the likely
+        # ones have come to their ends.
+        self.outlasts_a_full_list = self.is_plain and self.output.may_be_zero
         # Other strategies look for something else than the best hypothesis.
         self.sentences = [Sentence(settings.ranking, self.is_plain) for _ in source]
         self.running = list(range(len(source)))  # the sentences that have rows
@@ -167,8 +171,10 @@ class BatchSearch:
             sentence = self.sentences[self.running[index]]
             if len(sentence.finished) < settings.beam_size:
                 sentence.add(self._closed(found, index, position))
-            else:
-                sentence.exhaustive = False
+                continue
+            sentence.exhaustive = False
+            if self.outlasts_a_full_list:
+                sentence.replace_worst(self._closed(found, index, position))
         if not settings.match_source_len:
             self._set_aside(found, ended)
 
@@ -202,8 +208,11 @@ class BatchSearch:
 
     def _can_end(self, step: int, index: int, sentence: Sentence, best: float) -> bool:
         settings = self.settings
-        if best == -math.inf or len(sentence.finished) >= settings.beam_size:
+        if best == -math.inf:
             return True
+        if len(sentence.finished) >= settings.beam_size:
+            waits = self.outlasts_a_full_list and sentence.awaits_better(settings.nbest, best)
+            return not waits
         if settings.match_source_len and step >= self.source_lengths[index]:
             return True
         if not (self.is_plain and self.output.only_falls):

@@ -13,7 +13,7 @@ from . import strategies
 from .batch_search import BatchSearch
 from .errors import GenerationError
 from .sentence import Ranking
-from .shortlist import can_shortlist, sums_to_one
+from .shortlist import can_shortlist, is_sparse, sums_to_one
 from .token_rules import TokenRules
 
 SCORE_NORMALIZATIONS = ("none", "renormalize")
@@ -27,6 +27,7 @@ class Output:
     renormalize: bool
     can_shortlist: bool
     only_falls: bool  # a longer hypothesis never has a larger total
+    may_be_zero: bool  # of some model
 
 
 class SparseSequenceGenerator(nn.Module):
@@ -157,6 +158,7 @@ class SparseSequenceGenerator(nn.Module):
             only_falls=(known or renormalize)
             and self.lm_model is None
             and self.rules.unk_penalty >= 0,
+            may_be_zero=any(is_sparse(model) for model in models),
         )
 
     def longest(self, source: Tensor, source_lengths: Tensor) -> int:

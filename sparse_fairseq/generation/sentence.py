@@ -45,10 +45,21 @@ class Sentence:
     def add(self, hypothesis: dict) -> None:
         self.finished.append(hypothesis)
 
+    def replace_worst(self, hypothesis: dict) -> None:
+        """Takes the place of the worst one, if it is better."""
+        scores = [float(h["score"]) for h in self.finished]
+        if float(hypothesis["score"]) > min(scores):
+            self.finished[scores.index(min(scores))] = hypothesis
+
     def set_aside(self, hypothesis: dict) -> None:
         """A hypothesis that the beam had no place for: better than none."""
         if self.reserve is None or hypothesis["score"] > self.reserve["score"]:
             self.reserve = hypothesis
+
+    def awaits_better(self, n: int, total: float) -> bool:
+        """Whether an unfinished hypothesis with this total is ahead of the n-th finished one."""
+        totals = sorted((h["total"] for h in self.finished), reverse=True)
+        return total > totals[min(n, len(totals)) - 1]
 
     def can_end(self, n: int, total: float, shortest: int, longest: int) -> bool:
         """Whether no unfinished hypothesis, the best of which has this total, can become one of

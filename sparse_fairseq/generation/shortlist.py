@@ -29,6 +29,12 @@ def can_shortlist(model) -> bool:
     return transform.kind != "softmax" or (_is_softmax(model) and not adaptive)
 
 
+def is_sparse(model) -> bool:
+    """Whether the model may give a token a score of exactly zero."""
+    transform = transform_of(model)
+    return transform is not None and transform.kind != "softmax"
+
+
 def sums_to_one(model) -> bool:
     """Whether the model's scores are known to be probabilities."""
     transform = transform_of(model)

@@ -49,6 +49,22 @@ def test_one_sentence(beam):
     assert found[0]["exact"] == {"raw": True, "normalized": True}
 
 
+@pytest.mark.parametrize("beam", [1, 2, 3])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_unlikely_ends_do_not_fill_the_list_before_the_likely_one(beam, normalize):
+    """At each step there are two candidates, so that the end is among the best, whatever its
+    score: after `beam` steps the list is full."""
+    table = probability_table({EOS: {A: 1.0}, A: {A: 0.98, EOS: 0.02}})
+    table[:, 6, A] = 0.0
+    table[:, 6, A, EOS] = 1.0
+    model = table_model(table, IDENTITY)
+    settings = {"beam_size": beam, "max_len_b": 6, "normalize_scores": normalize, "nbest": 1}
+    generator = SparseSequenceGenerator([model], model.decoder.dictionary, **settings)
+    (found,) = generator.generate([model], sample(1))
+    assert tokens(found)[0] == [A] * 6 + [EOS] and len(found) <= beam
+    assert found[0]["positional_scores"].sum() == pytest.approx(5 * math.log(0.98))
+
+
 @pytest.mark.parametrize("beam", [2, 5, 11])
 def test_fewer_sentences_than_beam(beam):
     (found,) = decode(TWO_SENTENCES, beam)
