@@ -62,6 +62,7 @@ def decode(loaded: Loaded, samples: list[dict], beam: int, run: Run) -> float:
         max_len_b=int(flags.get("max-len-b", 200)),
         len_penalty=float(flags.get("lenpen", 1)),
         normalize_scores=not flags.get("unnormalized", False),
+        end_search=flags.get("end-search", "auto"),
         nbest=1,
     )
     generator.generate(None, samples[0])  # warm up

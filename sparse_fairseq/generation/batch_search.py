@@ -39,7 +39,7 @@ class BatchSearch:
         # fairseq ends a sentence when `beam` hypotheses have. Of a sparse model's few candidates
         # even unlikely ends are among the best `beam`: they would fill the list before the likely
         # ones have come to their ends.
-        self.outlasts_a_full_list = self.is_plain and self.output.may_be_zero
+        self.outlasts_a_full_list = self.is_plain and self.output.outlasts_a_full_list
         # Other strategies look for something else than the best hypothesis.
         self.sentences = [Sentence(settings.ranking, self.is_plain) for _ in source]
         self.running = list(range(len(source)))  # the sentences that have rows

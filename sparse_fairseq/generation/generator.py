@@ -17,6 +17,9 @@ from .shortlist import can_shortlist, is_sparse, sums_to_one
 from .token_rules import TokenRules
 
 SCORE_NORMALIZATIONS = ("none", "renormalize")
+# When beam search ends a sentence of which `beam` hypotheses have ended: at once, as fairseq does
+# ("full"), or when no unfinished one is ahead of them ("ahead").
+END_SEARCH = ("auto", "full", "ahead")
 
 
 @dataclass
@@ -27,7 +30,7 @@ class Output:
     renormalize: bool
     can_shortlist: bool
     only_falls: bool  # a longer hypothesis never has a larger total
-    may_be_zero: bool  # of some model
+    outlasts_a_full_list: bool  # see END_SEARCH
 
 
 class SparseSequenceGenerator(nn.Module):
@@ -50,6 +53,10 @@ class SparseSequenceGenerator(nn.Module):
         soon as no other hypothesis can become one of them.
     score_normalization
         "none", or "renormalize": divide the scores by their sum at each step.
+    end_search
+        When the search of a sentence ends whose list of finished hypotheses is full: "full": at
+        once, as in fairseq; "ahead": when no unfinished one has a larger total than the n-th best
+        of them; "auto": ahead for sparse models, full for softmax.
     """
 
     def __init__(
@@ -76,6 +83,7 @@ class SparseSequenceGenerator(nn.Module):
         *,
         nbest=None,
         score_normalization="none",
+        end_search="auto",
         return_support=False,
     ):
         super().__init__()
@@ -83,6 +91,10 @@ class SparseSequenceGenerator(nn.Module):
             raise GenerationError(f"--beam must be at least 1, got {beam_size}")
         if not temperature > 0:
             raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
+        if end_search not in END_SEARCH:
+            raise GenerationError(
+                f"--end-search must be one of {', '.join(END_SEARCH)}, got {end_search!r}"
+            )
         if score_normalization not in SCORE_NORMALIZATIONS:
             choices = " or ".join(SCORE_NORMALIZATIONS)
             raise GenerationError(
@@ -117,7 +129,7 @@ class SparseSequenceGenerator(nn.Module):
         self.lm_model, self.lm_weight = lm_model, lm_weight
         if lm_model is not None:
             lm_model.eval()
-        self.score_normalization = score_normalization
+        self.score_normalization, self.end_search = score_normalization, end_search
         self.return_support = return_support
         made_up = [i for i, s in enumerate(tgt_dict.symbols) if s.startswith("madeupword")]
         self._made_up = torch.tensor(made_up, dtype=torch.long)
@@ -158,7 +170,8 @@ class SparseSequenceGenerator(nn.Module):
             only_falls=(known or renormalize)
             and self.lm_model is None
             and self.rules.unk_penalty >= 0,
-            may_be_zero=any(is_sparse(model) for model in models),
+            outlasts_a_full_list=self.end_search == "ahead"
+            or (self.end_search == "auto" and any(is_sparse(model) for model in models)),
         )
 
     def longest(self, source: Tensor, source_lengths: Tensor) -> int:

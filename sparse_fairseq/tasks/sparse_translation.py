@@ -57,6 +57,14 @@ class SparseTranslationConfig(TranslationConfig):
             "the paper, or divide them by their sum at each step"
         },
     )
+    end_search: ChoiceEnum(["auto", "full", "ahead"]) = field(
+        default="auto",
+        metadata={
+            "help": "when beam search ends a sentence of which --beam hypotheses have ended; full: "
+            "at once, as fairseq does; ahead: when no unfinished one has a higher total score; "
+            "auto: ahead for sparse models, full for softmax"
+        },
+    )
     # fairseq knows Optional, but not `str | None`.
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
     save_dir: str = II("checkpoint.save_dir")
@@ -314,6 +322,7 @@ class SparseTranslationTask(TranslationTask):
         if seq_gen_cls is None:
             seq_gen_cls = SparseSequenceGenerator
             extra["score_normalization"] = normalization
+            extra["end_search"] = str(self.cfg.end_search)
             if is_generate_command or not hasattr(args, "nbest"):
                 # Others may use more hypotheses than --nbest; validation uses the best.
                 extra["nbest"] = getattr(args, "nbest", 1)

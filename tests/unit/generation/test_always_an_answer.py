@@ -65,6 +65,28 @@ def test_unlikely_ends_do_not_fill_the_list_before_the_likely_one(beam, normaliz
     assert found[0]["positional_scores"].sum() == pytest.approx(5 * math.log(0.98))
 
 
+def test_the_rule_that_ends_a_search_can_be_chosen():
+    """By itself softmax has fairseq's, sparse models have the other."""
+    table = probability_table({EOS: {A: 1.0}, A: {A: 0.98, EOS: 0.02}})
+    table[:, 6, A] = 0.0
+    table[:, 6, A, EOS] = 1.0
+    lengths = {}
+    for kind, settings in (("sparse", IDENTITY), ("softmax", OutputSettings())):
+        model = table_model(table.log() if kind == "softmax" else table, settings)
+        for rule in ("auto", "full", "ahead"):
+            options = {"beam_size": 2, "max_len_b": 6, "nbest": 1, "end_search": rule}
+            generator = SparseSequenceGenerator([model], model.decoder.dictionary, **options)
+            ((best, *_),) = generator.generate([model], sample(1))
+            lengths[kind, rule] = len(best["tokens"])
+    early = lengths["softmax", "full"]
+    assert early < 7 and lengths["sparse", "full"] == lengths["softmax", "auto"] == early
+    assert (
+        lengths["sparse", "auto"] == lengths["sparse", "ahead"] == lengths["softmax", "ahead"] == 7
+    )
+    with pytest.raises(GenerationError, match="--end-search must be one of auto, full, ahead"):
+        decode(ONE_SENTENCE, end_search="late")
+
+
 @pytest.mark.parametrize("beam", [2, 5, 11])
 def test_fewer_sentences_than_beam(beam):
     (found,) = decode(TWO_SENTENCES, beam)

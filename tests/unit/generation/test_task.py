@@ -40,13 +40,13 @@ def test_generators(task, model):
 
 
 def test_flags_arrive(model):
-    task = make_task(score_normalization="renormalize")
+    task = make_task(score_normalization="renormalize", end_search="ahead")
     args = {"beam": 7, "nbest": 3, "lenpen": 0.5, "unkpen": 2.0, "min_len": 2, "unnormalized": True}
     generator = build(task, model, FROM_GENERATE, **args)
     assert (generator.beam_size, generator.nbest, generator.min_len) == (7, 3, 2)
     assert (generator.ranking.normalize, generator.ranking.len_penalty) == (False, 0.5)
     assert generator.rules.unk_penalty == 2.0
-    assert generator.score_normalization == "renormalize"
+    assert generator.score_normalization == "renormalize" and generator.end_search == "ahead"
     assert build(task, model, beam=7, nbest=3).nbest == 7  # a caller that may use them all
     assert build(task, model, beam=7).nbest == 1  # --eval-bleu
     scorer = build(task, model, score_reference=True, unnormalized=True)
