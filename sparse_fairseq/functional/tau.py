@@ -1,10 +1,14 @@
 """Choosing the constant τ of α-ReLU: from a batch (SE §3.1) or from a formula (SE Eq. 3).
 
-These run once before training. scipy is imported when they are called, not before.
+These run once before training, so that Python's own normal distribution and plain bisection are
+fast enough.
 """
 
 import math
+from collections.abc import Callable
+from statistics import NormalDist
 
+import numpy as np
 from torch import Tensor
 
 from . import _checks
@@ -12,6 +16,7 @@ from .mappings import entmax_threshold
 
 # From here on the differences of Lemma 2 are lost in rounding.
 LARGEST_SIGMA = 1e4
+NORMAL = NormalDist()
 
 
 def batch_tau(logits: Tensor, alpha: float = 1.5) -> float:
@@ -24,17 +29,14 @@ def batch_tau(logits: Tensor, alpha: float = 1.5) -> float:
 
 def gaussian_support(vocab_size: int, sigma: float) -> float:
     """p* of SE Lemma 2: the share of V scores from N(0, σ²) in the support of 1.5-entmax."""
-    from scipy.optimize import brentq
-    from scipy.stats import norm
-
     _check_gaussian(vocab_size, sigma)
     if sigma > LARGEST_SIGMA:
         raise ValueError(f"sigma must be at most {LARGEST_SIGMA:g} for SE Lemma 2, got {sigma}")
     eps = 1.0 / vocab_size
 
     def antiderivatives(x: float) -> tuple[float, float]:
-        quantile = norm.ppf(x)
-        density = norm.pdf(quantile)
+        quantile = NORMAL.inv_cdf(x)
+        density = NORMAL.pdf(quantile)
         return density, (x - density * quantile if density > 0 else x)
 
     def mean_and_room(p: float) -> tuple[float, float]:
@@ -45,14 +47,14 @@ def gaussian_support(vocab_size: int, sigma: float) -> float:
 
     def equation(p: float) -> float:
         m, room = mean_and_room(p)
-        return norm.isf(p) - m + math.sqrt(max(room, 0.0))
+        return -NORMAL.inv_cdf(p) - m + math.sqrt(max(room, 0.0))
 
     low, high = eps * (1 + 1e-6), 1 - 1e-12
     if mean_and_room(high)[1] < 0:  # the root is left of where the square root ends
-        high = brentq(lambda p: mean_and_room(p)[1], low, high, xtol=1e-16)
+        high = _falling_root(lambda p: mean_and_room(p)[1], low, high)
     if equation(high) > 0:
         return 1.0  # scores so close to each other that all are in the support
-    return brentq(equation, low, high, xtol=1e-16)
+    return _falling_root(equation, low, high)
 
 
 def gaussian_tau(vocab_size: int, sigma: float, alpha: float = 1.5) -> float:
@@ -65,16 +67,11 @@ def gaussian_tau(vocab_size: int, sigma: float, alpha: float = 1.5) -> float:
     _checks.check_alpha(alpha, strict=True)
     _check_gaussian(vocab_size, sigma)
     if alpha == 1.5 and (support := gaussian_support(vocab_size, sigma)) < 1.0:
-        from scipy.stats import norm
-
-        return sigma / 2 * float(norm.isf(support))
+        return -sigma / 2 * NORMAL.inv_cdf(support)
     return _expected_sum_tau(vocab_size, sigma, alpha)
 
 
 def _expected_sum_tau(vocab_size: int, sigma: float, alpha: float) -> float:
-    import numpy as np
-    from scipy.optimize import brentq
-
     scale, beta = (alpha - 1.0) * sigma, 1.0 / (alpha - 1.0)
     nodes, weights = np.polynomial.legendre.leggauss(400)
     # p = t^β is smooth in t = gap^β for α > 2 and in the gap itself for α ≤ 2.
@@ -103,7 +100,14 @@ def _expected_sum_tau(vocab_size: int, sigma: float, alpha: float) -> float:
     low, high = -1.0 - 40.0 * scale, 12.0 * scale
     while log_sum(high) > 0:
         high += 12.0 * scale
-    return brentq(log_sum, low, high, xtol=1e-14)
+    return _falling_root(log_sum, low, high)
+
+
+def _falling_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function crosses zero, to the last digit of a float."""
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if function(middle) > 0 else (low, middle)
+    return middle
 
 
 def xavier_tau(d_model: int, vocab_size: int) -> float:
