@@ -29,6 +29,7 @@ from sparse_fairseq.output_init import formula_tau
 from sparse_fairseq.output_transform import output_layer
 
 from ..runs import Run
+from ..systems import describe
 from . import dynamics
 from .common import Analysis, NotMeasured
 from .models import TOKENS
@@ -43,7 +44,7 @@ def compute(runs: list[Run], settings: dict) -> dict:
     if not trained:
         raise NotMeasured("not run yet: there is no checkpoint to take the architecture from")
     first = next((run for run in trained if run.system == "relu15"), trained[0])
-    relu = [run for run in runs if run.system.startswith("relu15") and run.seed is not None]
+    relu = [run for run in runs if run.seed is not None and not describe(run.system).normalised]
     cfg = checkpoint_utils.load_checkpoint_to_cpu(str(first.checkpoint), {"data": str(first.bin)})[
         "cfg"
     ]

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import matplotlib
 from markupsafe import Markup, escape
 
+from ..systems import describe
+
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -22,8 +24,6 @@ SERIES = [f"#0{n}0a0{n}" for n in range(8)]
 VARIABLES |= {colour: f"--series{n}" for n, colour in enumerate(SERIES)}
 MARKERS = "osD^vPX*"
 DASHES: list = ["-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1.5, 1.5))]
-# The four systems look the same in every figure; variants take what is left.
-FIXED = {"softmax": 0, "sparsemax": 1, "entmax15": 2, "relu15": 3}
 SMALLEST, LARGEST = 0.85, 1.45  # pixels for a point of matplotlib's
 
 STYLE = {
@@ -61,10 +61,10 @@ class Looks:
     """Colour, marker and dashes of each system of one figure."""
 
     def __init__(self, systems: Sequence[str]):
-        known = [system for system in systems if system in FIXED]
-        self.numbers = {system: FIXED[system] for system in known}
+        colours = {system: describe(system).colour for system in systems}
+        self.numbers = {system: n for system, n in colours.items() if n is not None}
         free = [n for n in range(len(SERIES)) if n not in self.numbers.values()]
-        extra = [system for system in systems if system not in FIXED]
+        extra = [system for system in systems if system not in self.numbers]
         self.numbers |= {system: free[i % len(free)] for i, system in enumerate(extra)}
         self.turns = {system: i // len(free) for i, system in enumerate(extra)}
 

@@ -4,7 +4,6 @@ Nothing is measured or laid out here. A file that cannot be read costs only what
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +17,10 @@ from ..commands import readable
 from ..config import CONFIGS, Config, load_config, name_of_part, recorded_config
 from ..results import certificate
 from ..runs import Run, find_runs
-from ..systems import in_order, system_flags
+from ..systems import describe, in_order, system_flags
 
 # Whose published numbers stand beside a dataset that no paper has, if it has them.
 STAND_IN = "iwslt14_de_en"
-SWEEP = re.compile(r"relu15_tau.*|entmax\d+\.\d+|out.*_att.*")
 
 
 @dataclass
@@ -61,7 +59,7 @@ class Material:
     def systems(self) -> list[str]:
         """Those of the config, and others that were run, but not as a part of a sweep."""
         planned = self.config.systems if self.config else ()
-        others = [name for name in self.all_systems if not SWEEP.fullmatch(name)]
+        others = [name for name in self.all_systems if not describe(name).sweep]
         return in_order([*planned, *others]) or self.all_systems
 
     @cached_property
@@ -72,7 +70,8 @@ class Material:
     @property
     def baseline(self) -> str | None:
         """The system with softmax in output and attention that others are compared with."""
-        return next((name for name in ("softmax", "out1_att1") if name in self.systems), None)
+        dense = [system for system in map(describe, self.systems) if system.dense]
+        return next((s.name for s in dense if s.attention_alpha in (None, 1)), None)
 
     @property
     def inflects(self) -> bool:

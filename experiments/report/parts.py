@@ -2,43 +2,18 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from markupsafe import Markup
 
-NAMES = {
-    "reference": "reference",
-    "softmax": "softmax",
-    "sparsemax": "sparsemax",
-    "entmax15": "1.5-entmax",
-    "relu15": "1.5-ReLU",
-    "entmax15_sort": "1.5-entmax (full sort)",
-    "entmax15_k100": "1.5-entmax (k = 100)",
-    "entmax_bisect": "α-entmax by bisection",
-}
-FORMS = (
-    (re.compile(r"entmax([\d.]+)"), "{}-entmax"),
-    (re.compile(r"relu15_tau([\d.]+)"), "1.5-ReLU (τ = {})"),
-    (re.compile(r"out([\d.]+)_att([\d.]+)"), "α {} (attention {})"),
-)
+from ..systems import describe
 
 
 def system_label(system: str) -> str:
     """A system as the papers write it."""
-    if system in NAMES:
-        return NAMES[system]
-    for pattern, form in FORMS:
-        if match := pattern.fullmatch(system):
-            return form.format(*match.groups())
-    return system
-
-
-def is_dense(system: str) -> bool:
-    """Whether the output is softmax: nothing is left out."""
-    return system == "softmax" or system.startswith("out1_")
+    return describe(system).label
 
 
 def number_text(value: float, digits: int = 1) -> str:

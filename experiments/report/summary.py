@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from ..systems import in_order
+from ..systems import describe, in_order
 from .gather import Material
-from .parts import is_dense, number_text, spread_text, system_label
+from .parts import number_text, spread_text, system_label
 from .sections.common import Measured, dataset_label, training_speed
 from .sections.overview import data_of, nonzeros, percent_empty
 from .sections.quality import test_scores
@@ -94,7 +94,7 @@ def _published(material: Material, order: list[str]) -> str:
 
 def _sparsity(material: Material) -> str:
     found = {s: v for s, v in nonzeros(material).items() if s in material.systems}
-    order = [system for system in _ranked(found, reverse=False) if not is_dense(system)]
+    order = [system for system in _ranked(found, reverse=False) if not describe(system).dense]
     if not order:
         return f"Not measured yet: {material.why('support')}."
     listed = ", ".join(f"{system_label(s)} {number_text(found[s][0], 1)}" for s in order[:5])

@@ -7,8 +7,9 @@ from markupsafe import Markup
 from data_prep.inflection import spelled
 
 from ...analysis.papers import published
+from ...systems import describe
 from ..gather import Material
-from ..parts import Figure, Section, is_dense, number_text, system_label, to_csv
+from ..parts import Figure, Section, number_text, system_label, to_csv
 from .common import END, lacking, make_section, nothing, source_text
 from .quality import test_scores
 
@@ -45,7 +46,7 @@ def percent(score: float) -> str:
 def _lattices(material: Material, results: dict[str, dict]) -> Figure:
     panels, rows = [], []
     # The paper shows 1.5-entmax; softmax leaves nothing out, which is soon seen.
-    order = sorted(results, key=lambda system: (system != "entmax15", is_dense(system)))
+    order = sorted(results, key=lambda system: (system != "entmax15", describe(system).dense))
     for system in order:
         panels += [
             _lattice(material, system, entry, opened=not panels)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from data_prep.inflection import spelled
 
-from ...systems import ORDER, in_order
+from ...systems import describe, in_order
 from ..figures import INK, Looks, draw
 from ..gather import Material
 from ..parts import (
@@ -185,8 +185,7 @@ def _significance(material: Material) -> Iterator[Table]:
 
 
 def _place(pair: tuple[str, str, str]) -> tuple:
-    known = [ORDER.index(name) if name in ORDER else len(ORDER) for name in pair[:2]]
-    return (*known, *pair)
+    return (*(describe(name).order for name in pair[:2]), *pair)
 
 
 def _signed(value: float | None) -> Cell:

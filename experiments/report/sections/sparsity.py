@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 
-from ...systems import in_order
+from ...systems import describe, in_order
 from ..figures import INK, SERIES, Looks, draw, ticks_with_commas
 from ..gather import Material
 from ..parts import (
@@ -151,7 +151,7 @@ def self_normalization(material: Material) -> Section:
         "sums concentrate around one value, so that scores of different steps can be compared."
     ]
     section.blocks = [_sum_table(material)]
-    relu = {s: r for s, r in results.items() if s.startswith("relu")}
+    relu = {s: r for s, r in results.items() if not describe(s).normalised}
     if relu:
         section.blocks.append(_sum_figure(material, relu))
     section.missing = lacking(material, "self_normalization", results)
@@ -331,8 +331,7 @@ def attention(material: Material) -> Section:
         "weights that are not exactly zero are outlined."
     ]
     panels, rows = [], []
-    chosen = [s for s in ("softmax", "entmax15", "relu15", "sparsemax") if s in results]
-    for system in chosen or list(results)[:4]:
+    for system in in_order(results)[:4]:
         shown = results[system]["maps"][0]
         panels.append(_attention_map(system, shown))
         for target, weights in zip(shown["target"], shown["weights"], strict=True):

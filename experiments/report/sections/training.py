@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from ...analysis.papers import published
 from ...config import CONFIGS
-from ...systems import in_order
+from ...systems import describe, in_order
 from ..figures import INK, SERIES, draw
 from ..gather import Material
 from ..parts import (
@@ -242,7 +242,7 @@ def _tau_figure(material: Material, sweep: list[dict]) -> Figure:
     def label(system: str) -> str:
         if values[system] is None:
             return system_label(system)
-        chosen = " (from the batch)" if system == "relu15" else ""
+        chosen = " (from the batch)" if describe(system).tau is None else ""
         return f"τ = {values[system]:.3g}{chosen}"
 
     svg = curves("tau", "Training with other τ", lines(), "updates", SCORES[score], label=label)
