@@ -1,0 +1,1 @@
+"""The route for other devices and for torch.compile: torch operations, no host sync."""

@@ -1,0 +1,1 @@
+"""The route for the CPU: lists of the few candidates, looks at values, stops early."""

@@ -1,0 +1,53 @@
+"""The decision between the routes."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from sparse_fairseq.functional import _routes
+from sparse_fairseq.functional._problem import EntmaxMapping
+
+MAPPING = EntmaxMapping(1.5)
+
+
+def name(z=None):
+    return _routes.route_name("losses", torch.zeros(1, 2) if z is None else z, MAPPING)
+
+
+def test_auto_depends_on_the_device_and_on_compilation(monkeypatch):
+    monkeypatch.delenv(_routes.VARIABLE, raising=False)
+    assert name() == "host"
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert name() == "device"
+    monkeypatch.setattr(_routes, "_has_triton", lambda: False)
+    assert name(torch.zeros(1, 2, device="meta")) == "device"
+
+
+@pytest.mark.parametrize("choice", ["host", "device"])
+def test_the_variable_overrides_it(choice, monkeypatch):
+    monkeypatch.setenv(_routes.VARIABLE, choice)
+    assert name() == name(torch.zeros(1, 2, device="meta")) == choice
+    assert _routes.route_of("losses", torch.zeros(1, 2), MAPPING).__name__.endswith(f"_{choice}")
+
+
+def test_what_cannot_be_is_one_clear_error(monkeypatch):
+    monkeypatch.setenv(_routes.VARIABLE, "gpu")
+    with pytest.raises(ValueError, match="SPARSE_FAIRSEQ_ROUTE must be one of auto.*'gpu'"):
+        name()
+    monkeypatch.setenv(_routes.VARIABLE, "host")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.raises(ValueError, match="SPARSE_FAIRSEQ_ROUTE=host cannot be compiled"):
+        name()
+
+
+def test_the_cpu_never_imports_triton():
+    code = (
+        "import sys, torch; from sparse_fairseq import functional as sf; "
+        "z = torch.randn(3, 5, requires_grad=True); "
+        "sf.entmax_loss(z, torch.tensor([0, 1, 2])).backward(); "
+        "print('triton' in sys.modules, 'sparse_fairseq.functional._triton' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False", "False"]
