@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow lint format bench bench-train demo demo-inflection papers clean FORCE
+.PHONY: help setup test test-slow wheel lint format bench bench-train demo demo-inflection papers clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z<][a-z<>\/ -]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: $(INSTALLED) ## run the tests (all but the slow ones), setting up first if
 
 test-slow: $(INSTALLED) ## run the slow tests
 	$(PYTEST) -m "slow and not gpu"
+
+wheel: $(INSTALLED) ## build the package into dist/
+	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .

@@ -7,4 +7,6 @@ waits until fairseq itself is imported.
 
 from . import _registration
 
+__version__ = "0.2.0"
+
 _registration.register_with_fairseq()

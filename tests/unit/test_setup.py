@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import sparse_fairseq
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -71,10 +73,27 @@ def test_every_dependency_is_pinned_once():
     names = [name.lower().replace("_", "-") for name, _ in pins]
     assert len(names) == len(set(names))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for name in project["dependencies"] + project["optional-dependencies"]["dev"]:
-        assert re.fullmatch(r"[\w-]+", name), f"{name}: versions belong into requirements.txt"
-        assert name.lower().replace("_", "-") in names
+    extras = [name for extra in project["optional-dependencies"].values() for name in extra]
+    for requirement in [*project["dependencies"], *extras]:
+        name = re.match(r"[\w-]+", requirement).group()
+        if name == "sparse_fairseq":  # an extra that includes others
+            continue
+        assert name.lower().replace("_", "-") in names, f"{name}: no pin in requirements.txt"
+        if requirement in extras:
+            assert requirement == name, f"{requirement}: versions belong into requirements.txt"
     assert ("torch", "2.13.0") in pins and ("fairseq-fixed", "0.12.3.1") in pins
+
+
+def test_the_library_needs_torch_and_numpy_alone():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.match(r"[\w-]+", name).group() for name in project["dependencies"]]
+    assert names == ["numpy", "torch"]
+    assert {"fairseq", "experiments", "explore", "dev"} <= {*project["optional-dependencies"]}
+
+
+def test_every_file_that_says_a_version_says_the_same():
+    version = sparse_fairseq.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_help_lists_every_target():
