@@ -1,26 +1,21 @@
 """`--task sparse_translation`: fairseq's translation task for models with an OutputTransform.
 
-It attaches the transform to any encoder-decoder model, gives a new model the output its criterion
-asks for, resolves τ before the first update and refuses a checkpoint that disagrees.
+fairseq's hooks and the flags. What a new model's output starts with is in `output_start`, which
+sentences get into batches in `batches`, decoding in `generation`.
 """
 
-import dataclasses
 import logging
-import math
-import os
 from dataclasses import dataclass, field
-from typing import NoReturn, Optional
+from typing import Optional
 
-import torch
 from fairseq import utils
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
-from ..criterions import SparseCriterion
+from ..batches import count_fitting, left_out, refuse_empty_files, refuse_no_batch
 from ..errors import UsageError
-from ..functional import batch_tau
 from ..generation import (
     GenerationError,
     SparseSequenceGenerator,
@@ -28,15 +23,8 @@ from ..generation import (
     SparseSequenceScorer,
 )
 from ..generation.report import ExactnessReport, output_of_command
-from ..modules import expect_checkpoint
 from ..optim import tell_validation_loss
-from ..output_init import formula_tau, is_tied, scale_to_xavier
-from ..output_transform import (
-    OutputSettings,
-    OutputTransform,
-    attach_output_transform,
-    output_layer,
-)
+from ..output_start import OutputStart
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +67,7 @@ class SparseTranslationTask(TranslationTask):
 
     def __init__(self, cfg, src_dict, tgt_dict):
         super().__init__(cfg, src_dict, tgt_dict)
-        self._new_model = None
-        self._criterion = None
+        self.output_start = OutputStart(cfg)
         self._train_iterator = None
         self._decoding_iterator = None
         self._subsets_validated = 0
@@ -88,97 +75,18 @@ class SparseTranslationTask(TranslationTask):
 
     def build_model(self, cfg, from_checkpoint=False):
         model = super().build_model(cfg, from_checkpoint)
-        if not hasattr(model, "decoder"):
-            raise UsageError("--task sparse_translation needs an encoder-decoder model")
-        attach_output_transform(model)
-        # Loaders (generate, validate, from_pretrained) say from_checkpoint; a model to be trained
-        # gets its criterion next.
-        self._new_model = None if from_checkpoint else model
+        self.output_start.of_model(model, from_checkpoint)
         return model
 
     def build_criterion(self, cfg, from_checkpoint=False):
         criterion = super().build_criterion(cfg, from_checkpoint)
-        self._criterion = criterion
-        if self._new_model is not None:
-            self._prepare_training(self._new_model.decoder, criterion)
-            expect_checkpoint(self._new_model, finetuning=self._is_finetuning())
-            self._new_model = None
+        self.output_start.of_criterion(criterion)
         return criterion
-
-    def _prepare_training(self, decoder, criterion):
-        """The output of a model that starts from nothing. Here, and not when the first epoch
-        begins, because half-precision optimizers copy the weights in between."""
-        wanted = requested_output(criterion)
-        if wanted.kind != "softmax" and getattr(decoder, "adaptive_softmax", None) is not None:
-            raise UsageError(
-                f"{wanted.kind} needs the logits of the whole vocabulary: "
-                "drop --adaptive-softmax-cutoff"
-            )
-        transform = decoder.output_transform
-        transform.settings = wanted
-        init = str(self.cfg.output_init)
-        if init == "auto":
-            known = wanted.kind != "softmax" and output_layer(decoder) is not None
-            init = "xavier" if known else "fairseq"
-        if init == "xavier":
-            self._initialise_output(decoder, transform)
-
-        def after_load(module, incompatible_keys):
-            if module is transform:  # and not the copy in an EMA model
-                self._after_load(transform)
-
-        transform.register_load_state_dict_post_hook(after_load)
-
-    def _initialise_output(self, decoder, transform):
-        try:
-            factor = scale_to_xavier(decoder)
-        except ValueError as error:
-            raise UsageError(f"--output-init xavier: {error}") from None
-        note = ""
-        if is_tied(decoder):
-            # Tied weights are embeddings too: those must not shrink with the output layer.
-            scale = 1.0 / factor
-            transform.settings = dataclasses.replace(transform.settings, input_scale=scale)
-            note = f"; the embeddings tied to them are multiplied with {scale:.4g} on input"
-        logger.info(f"--output-init xavier: output weights scaled by {factor:.4g}{note}")
-
-    def _after_load(self, transform: OutputTransform):
-        """A checkpoint was loaded into the model that is to be trained."""
-        loaded = transform.settings if transform.found_in_checkpoint else OutputSettings()
-        wanted = requested_output(self._criterion)
-        same = is_same_mapping(wanted, loaded)
-        tau = wanted.tau
-        if same and tau is None:
-            tau = loaded.tau  # the model was trained around it
-        if not self._is_finetuning():
-            same = same and is_same_tau(tau, loaded.tau)
-            if not same:
-                raise UsageError(
-                    f"the checkpoint's output is {loaded}, the criterion's is {wanted}; resume "
-                    "with the same, or start a new run with --finetune-from-model"
-                )
-            tau = loaded.tau
-        transform.settings = dataclasses.replace(wanted, tau=tau, input_scale=loaded.input_scale)
-
-    def _is_finetuning(self) -> bool:
-        """Whether the checkpoint was --finetune-from-model's; fairseq prefers one to resume."""
-        last = os.path.join(self.cfg.save_dir, "checkpoint_last.pt")
-        return self.cfg.finetune_from_model is not None and not os.path.exists(last)
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
         if split == self.cfg.train_subset:
-            self._refuse_empty_files(split, epoch)
+            refuse_empty_files(self.cfg, split, epoch)
         super().load_dataset(split, epoch, combine, **kwargs)
-
-    def _refuse_empty_files(self, split, epoch):
-        """fairseq-preprocess writes no byte for no sentence, and fairseq cannot read that."""
-        paths = utils.split_paths(self.cfg.data)
-        folder = paths[(epoch - 1) % len(paths)]
-        languages = (self.cfg.source_lang, self.cfg.target_lang)
-        for language in languages:
-            file = os.path.join(folder, f"{split}.{'-'.join(languages)}.{language}.bin")
-            if os.path.exists(file) and os.path.getsize(file) == 0:
-                raise UsageError(f"the training set is empty: {file}")
 
     def get_batch_iterator(
         self,
@@ -191,100 +99,49 @@ class SparseTranslationTask(TranslationTask):
         *args,
         **kwargs,
     ):
+        trains = self.output_start.trains and dataset is self.datasets.get(self.cfg.train_subset)
+        # A batch more or less is nothing to training; every other sentence wants its answer.
+        multiple = required_batch_size_multiple if trains else 1
         sizes = (max_tokens, max_sentences, max_positions, ignore_invalid_inputs)
-        multiple = required_batch_size_multiple
         try:
             iterator = super().get_batch_iterator(dataset, *sizes, multiple, *args, **kwargs)
         except IndexError:  # fairseq asks for the last of no batches
-            fitting = count_fitting(dataset, max_positions)
-            if fitting:
+            if count_fitting(dataset, max_positions):
                 raise
-            self._refuse_no_batch(dataset, fitting, max_positions, multiple)
+            refuse_no_batch(self._name_of(dataset), dataset, max_positions, multiple)
         # To decode nothing is no error; to train or validate on nothing is one in fairseq too.
-        if self._criterion is not None and not iterator.frozen_batches:
-            fitting = count_fitting(dataset, max_positions)
-            self._refuse_no_batch(dataset, fitting, max_positions, multiple)
-        if dataset is self.datasets.get(self.cfg.train_subset):
+        if self.output_start.criterion is not None and not iterator.frozen_batches:
+            refuse_no_batch(self._name_of(dataset), dataset, max_positions, multiple)
+        if trains and iterator is not self._train_iterator:
             self._train_iterator = iterator
+            if missing := left_out(dataset, iterator.frozen_batches, max_positions, multiple):
+                logger.info(f"the training set: {missing}")
         self._decoding_iterator = iterator
         return iterator
 
-    def _refuse_no_batch(self, dataset, fitting: int, max_positions, multiple: int) -> NoReturn:
+    def _name_of(self, dataset) -> str:
         names = [name for name, known in self.datasets.items() if known is dataset]
         name = names[0] if names else "data"
-        which = "the training set" if name == self.cfg.train_subset else f"the set '{name}'"
-        if fitting:
-            reason = (
-                f"its {fitting} sentence pairs fill no batch of "
-                f"--required-batch-size-multiple {multiple}; set that to 1, or add sentences"
-            )
-        else:
-            reason = (
-                f"none of its {len(dataset)} sentence pairs is within the size limits "
-                f"{max_positions} (--max-source-positions, --max-target-positions, --max-tokens)"
-            )
-        raise UsageError(f"{which} is empty: {reason}")
+        return "the training set" if name == self.cfg.train_subset else f"the set '{name}'"
 
     def begin_epoch(self, epoch, model):
         super().begin_epoch(epoch, model)
-        transform = model.decoder.output_transform
-        settings = transform.settings
-        if settings.kind == "alpha_relu" and settings.tau is None:
-            tau, how = self._resolve_tau(model, settings.alpha)
-            transform.settings = dataclasses.replace(settings, tau=tau)
-            logger.info(f"tau = {tau!r} ({how})")
-        elif epoch == 1:
-            logger.info(f"output transform: {settings}")
+        device = next(model.parameters()).device
+        self.output_start.of_epoch(epoch, model, lambda: self._first_batch(device))
 
-    def _resolve_tau(self, model, alpha: float) -> tuple[float, str]:
-        """τ for a new α-ReLU model, from worker 0 on all workers; and how it was obtained."""
-        if self._criterion.tau_from == "formula":
-            try:
-                tau = formula_tau(model.decoder, alpha)
-            except ValueError as error:
-                raise UsageError(f"--tau formula: {error}; use --tau batch") from None
-            how = "formula, from the scale of the output weights"
-        else:
-            tau = math.nan
-            if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
-                tau = self._measure_tau(model, alpha)
-            how = "batch, the mean entmax threshold over the first batch"
-        if torch.distributed.is_initialized():
-            device = next(model.parameters()).device
-            shared = torch.tensor(tau, dtype=torch.float64, device=device)
-            torch.distributed.broadcast(shared, src=0)
-            tau = shared.item()
-        if not math.isfinite(tau):
-            raise UsageError(f"--tau {self._criterion.tau_from} gave {tau}: set --tau to a number")
-        return tau, how
-
-    def _measure_tau(self, model, alpha: float) -> float:
-        """SE §3.1, with dropout off, on the batch that the first update is going to see."""
+    def _first_batch(self, device) -> dict:
+        """The batch that the first update is going to see, on worker 0 if there are several."""
         iterator = self._train_iterator
         first = iterator.ordered_batches(iterator.epoch, False, iterator.shuffle)[0]
         sample = iterator.dataset.collater([iterator.dataset[i] for i in first])
-        if next(model.parameters()).is_cuda:
-            sample = utils.move_to_cuda(sample)
-        was_training = model.training
-        model.eval()
-        with torch.no_grad():
-            logits = model(**sample["net_input"])[0]
-        model.train(was_training)
-        return batch_tau(logits[sample["target"].ne(self.tgt_dict.pad())], alpha)
+        return utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
 
     def train_step(self, sample, model, criterion, *args, ema_model=None, **kwargs):
-        if ema_model is not None:
-            # EMA averages weights; what the weights are for must be the model's own.
-            ema_model.decoder.output_transform.settings = model.decoder.output_transform.settings
+        self.output_start.of_update(model, ema_model)
         return super().train_step(sample, model, criterion, *args, **kwargs)
 
     def valid_step(self, sample, model, criterion, ema_model=None):
-        settings, wanted = model.decoder.output_transform.settings, requested_output(criterion)
-        if not is_same_mapping(settings, wanted):
-            raise UsageError(
-                f"the model's output is {settings}, the criterion's is {wanted}: "
-                "validate with the criterion the model was trained with"
-            )
+        self.output_start.of_validation(model, criterion)
         return super().valid_step(sample, model, criterion)
 
     def begin_valid_epoch(self, epoch, model):
@@ -372,28 +229,3 @@ def refuse_iteration_flags(args) -> None:
         if getattr(args, name, False):
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is for iterative refinement, which this task does not do")
-
-
-def count_fitting(dataset, max_positions) -> int:
-    """How many sentence pairs are not too long."""
-    indices = dataset.ordered_indices()
-    if max_positions is not None:
-        indices, _ = dataset.filter_indices_by_size(indices, max_positions)
-    return len(indices)
-
-
-def is_same_mapping(one: OutputSettings, other: OutputSettings) -> bool:
-    """Same kind and α, but for the last digits, which an average over checkpoints may change."""
-    return one.kind == other.kind and math.isclose(one.alpha, other.alpha, rel_tol=1e-6)
-
-
-def is_same_tau(one: float | None, other: float | None) -> bool:
-    """None is a τ that is not resolved yet; the last digits as for α."""
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=1e-6)
-
-
-def requested_output(criterion) -> OutputSettings:
-    """What a criterion trains: fairseq's own are for softmax."""
-    return criterion.requested if isinstance(criterion, SparseCriterion) else OutputSettings()

@@ -1,5 +1,6 @@
 """The task: the output a new model gets, τ, and what happens when a checkpoint is loaded."""
 
+import logging
 import math
 
 import pytest
@@ -281,11 +282,12 @@ FEW = {"max_sentences": 64, "required_batch_size_multiple": 8}
 TOO_LONG = {**FEW, "max_positions": (1, 1), "ignore_invalid_inputs": True}
 
 
-def batches_of(name: str, limits: dict, criterion: bool = True):
+def batches_of(name: str, limits: dict, command: str = "train", sentences: int = 4):
     task = make_task()
-    if criterion:
+    make_model(task, from_checkpoint=command != "train")
+    if command != "generate":
         make_criterion(task, "entmax_loss", alpha=1.5)
-    task.datasets[name] = make_dataset(task, sentences=4)
+    task.datasets[name] = make_dataset(task, sentences)
     return task.get_batch_iterator(task.datasets[name], epoch=1, **limits)
 
 
@@ -295,17 +297,47 @@ def batches_of(name: str, limits: dict, criterion: bool = True):
 def test_data_that_gives_no_batch_says_why(name, which):
     with pytest.raises(UsageError, match=f"{which} is empty: none of its 4 .* limits .1, 1."):
         batches_of(name, TOO_LONG)
-    few = f"{which} is empty: its 4 .* --required-batch-size-multiple 8"
-    with pytest.raises(UsageError, match=few):
-        batches_of(name, FEW)
     assert len(batches_of(name, {**FEW, "required_batch_size_multiple": 1})) == 1
 
 
+def test_a_training_set_of_less_than_a_batch_says_why():
+    few = "the training set is empty: its 4 .* --required-batch-size-multiple 8"
+    with pytest.raises(UsageError, match=few):
+        batches_of("train", FEW)
+
+
 def test_decoding_no_batch_is_no_error_where_it_is_none_in_fairseq():
-    assert len(batches_of("test", FEW, criterion=False)) == 0
-    assert len(batches_of("test", {**TOO_LONG, "required_batch_size_multiple": 1}, False)) == 0
-    with pytest.raises(UsageError, match="the set 'test' is empty"):
-        batches_of("test", TOO_LONG, criterion=False)
+    assert len(batches_of("test", TOO_LONG, "generate")) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("train", "valid"), ("validate", "valid"), ("validate", "train"), ("generate", "train")],
+)
+@pytest.mark.parametrize("limits", [{"max_sentences": 16}, {"max_tokens": 60}, {}])
+def test_no_sentence_is_lost_but_in_training(command, name, limits, caplog):
+    """fairseq drops the last batch, the longest sentences, if it is no multiple of 8."""
+    limits = {**limits, "required_batch_size_multiple": 8, "max_positions": (99, 99)}
+    with caplog.at_level(logging.INFO):
+        batches = batches_of(name, limits, command, sentences=101).frozen_batches
+    assert sorted(i for batch in batches for i in batch) == list(range(101))
+    assert "left out" not in caplog.text
+
+
+def test_training_says_what_it_leaves_out(caplog):
+    limits = {**FEW, "max_positions": (5, 99), "ignore_invalid_inputs": True}
+    with caplog.at_level(logging.INFO):
+        batches = batches_of("train", limits, sentences=101).frozen_batches
+    long = sum(len(make_dataset(make_task(), 101)[i]["source"]) > 5 for i in range(101))
+    rest = (101 - long) % 8
+    assert long and rest and sum(map(len, batches)) == 101 - long - rest
+    (line,) = (r.message for r in caplog.records if "left out" in r.message)
+    assert line.startswith(
+        f"the training set: {long + rest} of 101 sentence pairs are left out: {long} beyond the "
+        f"size limits (5, 99)"
+    )
+    assert f"and {rest}, of the longest, that fill no batch of" in line
+    assert line.endswith("--required-batch-size-multiple 8")
 
 
 def test_other_errors_of_the_data_are_left_alone(monkeypatch):
