@@ -31,7 +31,7 @@ def _known_flags(section: str, arguments: list[str]) -> list[str]:
     warnings.simplefilter("ignore")
     from fairseq import options
 
-    import sparse_fairseq  # noqa: F401  registers our task, criteria and models
+    import sparse_fairseq.register  # noqa: F401
 
     makers = {"train": options.get_training_parser, "generate": options.get_generation_parser}
     parser = makers[section]()

@@ -1,12 +1,8 @@
-"""Sparse outputs for fairseq translation models; `--user-dir sparse_fairseq` loads this package.
+"""Sparse outputs for fairseq translation models.
 
-Importing it registers the criteria and the task with fairseq, and does nothing else. A program
-that wants only `sparse_fairseq.functional` never pays for importing fairseq: registration then
-waits until fairseq itself is imported.
+Importing this, or `sparse_fairseq.functional`, registers nothing and imports no fairseq. Two things
+register task, criteria, models and schedules: `--user-dir sparse_fairseq` in a fairseq command, and
+`import sparse_fairseq.register` in a program.
 """
 
-from . import _registration
-
 __version__ = "0.2.0"
-
-_registration.register_with_fairseq()

@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import sparse_fairseq
+import sparse_fairseq.register  # tests load checkpoints in their own process, too
 
 USER_DIR = Path(sparse_fairseq.__file__).parent
 

@@ -14,8 +14,8 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import data_utils
 from torch import Tensor, nn
 
+import sparse_fairseq.register  # noqa: F401
 from data_prep.progress import Progress
-from sparse_fairseq import compat, criterions, models, tasks  # noqa: F401  (registers them)
 from sparse_fairseq.criterions.sparse_criterion import uncounted_symbols
 from sparse_fairseq.generation.decoder_states import attention_of
 from sparse_fairseq.output_transform import OutputTransform

@@ -26,6 +26,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
+import sparse_fairseq.register  # noqa: F401
 from experiments.bench.common import clock, machine, write_csv
 from experiments.bench.fused import scale_for_support, tau_for_support
 from sparse_fairseq.functional import fused, losses

@@ -1,5 +1,7 @@
-"""The task; importing this registers it with fairseq."""
+"""The task. fairseq imports this package and `models` by itself (--user-dir), and nothing else of
+ours: what the task needs registered is imported here."""
 
+from .. import compat, criterions, optim  # noqa: F401
 from .sparse_translation import SparseTranslationConfig, SparseTranslationTask
 
 __all__ = ["SparseTranslationConfig", "SparseTranslationTask"]
