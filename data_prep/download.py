@@ -42,10 +42,15 @@ class Source:
     md5: str | None = None
     # Other names under which the same content is published.
     also: tuple[str, ...] = ()
+    # A file of the user's own: nothing to get, and nothing to compare it with.
+    path: Path | None = None
 
 
 def obtain(source: Source, folder: Path, raw: Path | None = None) -> tuple[Path, dict[str, Any]]:
     """The checked file and what is known of it; downloads it to ``folder`` if need be."""
+    if source.path is not None:
+        own = source.path
+        return own, {"name": str(own), "size": own.stat().st_size, "sha256": sha256(own)}
     given = find(source, raw)
     path = given or find(source, folder)
     if path is None:

@@ -138,6 +138,8 @@ def clean(spec: DataSpec, out: Path, work: Path, raw: Path | None, jobs: int) ->
         for language in words:
             # Made before the workers are, which then share it.
             segmentation.tokenizer(spec, language)
+            if note := segmentation.tokenizer_note(spec, language):
+                print(note, file=sys.stderr)
         columns = [spec.source, spec.target, *getattr(recipe, "LABELS", ())]
         for split in SPLITS:
             _clean_split(spec, folder / split, columns, splits[split], words, facts, jobs)

@@ -30,6 +30,7 @@ COUNTED_TYPES = 2_000_000
 LEARN_SENTENCES = 1_000_000
 
 RECORD = "segmentation.json"
+WITHOUT_SPACES = ("bo", "ja", "km", "lo", "my", "th", "yue", "zh")
 
 
 @functools.cache
@@ -46,6 +47,21 @@ def tokenizer(spec: DataSpec, language: str) -> Callable[[str], str]:
         return moses.tokenize(text, aggressive_dash_splits=True, return_str=True, escape=True)
 
     return tokenize
+
+
+def tokenizer_note(spec: DataSpec, language: str) -> str | None:
+    """What to tell people of a language that Moses does not know."""
+    if spec.tokenizer == "none":
+        return None
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    if language in WITHOUT_SPACES:
+        return (
+            f"'{language}' is written without spaces: sentencepiece may suit it better than Moses"
+        )
+    if language in NonbreakingPrefixes().available_langs.values():
+        return None
+    return f"Moses has no rules for '{language}': it is tokenised with those of English"
 
 
 class WordCounts:

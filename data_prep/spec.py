@@ -19,6 +19,7 @@ CHOICES = {
     "segmentation": ("bpe", "sentencepiece", "characters", "none"),
     "setting": ("high", "medium"),
 }
+OWN_FILES = ("train", "valid", "test")
 # With these segmentations, `operations` says how many merges or pieces there are.
 LEARNT = ("bpe", "sentencepiece")
 
@@ -46,6 +47,9 @@ class DataSpec:
     setting: str | None = _field(None, "sigmorphon2018: the high or medium training data")
     languages: tuple[str, ...] = _field((), "sigmorphon2018: only these languages")
     seed: int = _field(1, "seed of the split where a recipe makes its own")
+    train: str | None = _field(None, "plain_text: path/train for path/train.de and .en, or a .tsv")
+    valid: str | None = _field(None, "plain_text: the same for validation; default: held out")
+    test: str | None = _field(None, "plain_text: the same for the test; default: held out")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "DataSpec":
@@ -77,8 +81,9 @@ class DataSpec:
 
     def to_mapping(self) -> dict[str, Any]:
         """As JSON or YAML hold it; `from_mapping` takes it back."""
-        values = dataclasses.asdict(self)
-        return {**values, "languages": list(self.languages)}
+        values = {**dataclasses.asdict(self), "languages": list(self.languages)}
+        # Data that were made before there were files of one's own stay what they are.
+        return {k: v for k, v in values.items() if k not in OWN_FILES or v is not None}
 
     def command(self, out: Path, raw: Path | None = None, jobs: int | None = None) -> list[str]:
         """The command line that prepares this, without flags that repeat the recipe's values."""

@@ -16,6 +16,7 @@ NAMES = (
     "kftt",
     "lefff",
     "multi30k",
+    "plain_text",
     "sigmorphon2018",
     "wmt13_en_ru",
     "wmt14_en_de",

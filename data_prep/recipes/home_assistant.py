@@ -15,6 +15,7 @@ from typing import Any
 from data_prep import archives
 from data_prep.clean import Row
 from data_prep.download import Source
+from data_prep.held_out import normal_form
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
@@ -95,11 +96,6 @@ def filtered(pairs: Iterable[tuple[str, str]], dropped: Counter[str]) -> list[tu
         else:
             kept[pair] = None
     return list(kept)
-
-
-def normal_form(text: str) -> str:
-    """Equal for near-duplicates: strings that differ in case and in numbers only."""
-    return re.sub(r"\d+", "0", text.lower())
 
 
 def groups(pairs: list[tuple[str, str]]) -> list[list[int]]:
