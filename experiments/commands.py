@@ -35,7 +35,7 @@ class Workers:
     count: int
     flags: Flags
     rank: int = 0
-    local: bool = False  # fairseq starts all of them itself, on this machine
+    master: str | None = None  # where worker 0 runs, unless fairseq finds that out by itself
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> int:
@@ -52,11 +52,8 @@ def find_workers(
     """
     if gpus is not None and gpus < 0:
         raise UsageError(f"GPUS={gpus}: 0 (none) or more are needed")
-    if "WORLD_SIZE" in environment and "RANK" in environment:
-        count = int(environment["WORLD_SIZE"])
-        if not pretend and not _gpu_count():
-            raise UsageError("torchrun is for GPUs, and this machine has none: leave it out")
-        return Workers(count, {"distributed-world-size": count}, launched_rank(environment))
+    if int(environment.get("WORLD_SIZE", "1")) > 1:
+        return _torchrun_workers(environment, gpus == 0 or not (pretend or _gpu_count()))
     if int(environment.get("SLURM_NTASKS", "1")) > 1:
         if not pretend and not _gpu_count():
             tasks = environment["SLURM_NTASKS"]
@@ -67,7 +64,25 @@ def find_workers(
         return Workers(1, {"cpu": True})
     if not pretend and count > (present := _gpu_count()):
         raise UsageError(f"GPUS={count}, but this machine has {present}")
-    return Workers(count, {"distributed-world-size": count}, local=True)
+    # Else fairseq, inside a SLURM allocation, takes all GPUs that it finds there.
+    master = "localhost" if count > 1 else None
+    return Workers(count, {"distributed-world-size": count}, master=master)
+
+
+def _torchrun_workers(environment: Mapping[str, str], on_cpu: bool) -> Workers:
+    """Each run gets a meeting place of its own: what one run leaves in torchrun's would mislead
+    the next."""
+    count, rank = int(environment["WORLD_SIZE"]), launched_rank(environment)
+    flags: Flags = {
+        "distributed-world-size": count,
+        "distributed-rank": rank,
+        "distributed-no-spawn": True,
+    }
+    if on_cpu:
+        flags |= {"cpu": True, "distributed-backend": "gloo"}
+    else:
+        flags |= {"device-id": int(environment.get("LOCAL_RANK", "0"))}
+    return Workers(count, flags, rank, environment["MASTER_ADDR"])
 
 
 def _slurm_workers(environment: Mapping[str, str], gpus_here: int) -> Workers:
@@ -105,9 +120,8 @@ def train_command(settings: Flags, bin_dir: Path, save_dir: Path, workers: Worke
     if not share:
         raise UsageError(f"{workers.count} workers cannot share an update of {size} {kind}")
     device = {**workers.flags, kind: share, "update-freq": frequency}
-    if workers.local and workers.count > 1:
-        # Else fairseq, inside a SLURM allocation, takes all GPUs that it finds there.
-        device["distributed-init-method"] = f"tcp://localhost:{_port(save_dir)}"
+    if workers.master:
+        device["distributed-init-method"] = f"tcp://{workers.master}:{meeting_port(save_dir)}"
     common = {"save-dir": readable(save_dir), **COMMON}
     return _command("fairseq-train", bin_dir, {**flags, **device, **common})
 
@@ -145,7 +159,7 @@ def batch_note(settings: Flags, workers: Workers) -> str | None:
     return f"an update of {total:,} ({kind}) is shared as {now}"
 
 
-def _port(save_dir: Path) -> int:
+def meeting_port(save_dir: Path) -> int:
     """The same for one run, which nobody else may train now; below those that systems give away."""
     return 10_000 + zlib.crc32(str(save_dir.absolute()).encode()) % 20_000
 

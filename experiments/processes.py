@@ -1,6 +1,7 @@
 """Runs a command with its output in a file, tells how far it is, and leaves no orphan behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from .commands import ROOT, readable
 
 POLL_SECONDS = 0.25
 PATIENCE_SECONDS = 5
+TORCHRUN = re.compile(r"((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
 
 class StageFailed(Exception):
@@ -64,7 +66,7 @@ class Processes:
     def run_visibly(self, command: list[str], allow_failure: bool = False) -> bool:
         """Runs ``command`` with our own terminal, where it shows its own progress. Returns whether
         it succeeded."""
-        with self._started(executable(command)) as process:
+        with self._started(executable(command), env=without_torchrun()) as process:
             try:
                 process.wait()
             except KeyboardInterrupt:
@@ -148,7 +150,12 @@ def executable(command: list[str]) -> list[str]:
 
 def environment(threads: int) -> dict[str, str]:
     """OMP_NUM_THREADS as the user set it, or so that jobs side by side share the cores."""
-    return {"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONUNBUFFERED": "1"}
+    return {"OMP_NUM_THREADS": str(threads), **without_torchrun(), "PYTHONUNBUFFERED": "1"}
+
+
+def without_torchrun() -> dict[str, str]:
+    """Our environment without what torchrun says to us: flags tell a command if it is a worker."""
+    return {name: value for name, value in os.environ.items() if not TORCHRUN.fullmatch(name)}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import json
 import os
 import shlex
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NoReturn
 
@@ -174,9 +174,13 @@ def _perform(plan: Plan, runs: list[Run], processes: Processes) -> None:
     workers = find_workers(plan.options.gpus)
     cores = len(os.sched_getaffinity(0))
     jobs = plan.options.jobs or (cores if "cpu" in workers.flags else 1)
-    jobs = max(1, min(jobs, len(runs)))
+    # Workers of one run meet, so all of them must do the runs in one order.
+    jobs = 1 if workers.count > 1 else max(1, min(jobs, len(runs)))
     check_flags(plan, plan.all_commands(runs, workers))
-    if workers.rank == 0 and (note := plan.batch_note(workers)):
+    if workers.rank > 0:
+        _join(plan, runs, workers, cores, processes)
+        return
+    if note := plan.batch_note(workers):
         print(f"sparse_fairseq: {note}", file=sys.stderr)
     with RunsProgress(plan.config, len(runs), plan.stages, plan.sentences()) as progress:
         one = functools.partial(
@@ -191,7 +195,21 @@ def _perform(plan: Plan, runs: list[Run], processes: Processes) -> None:
                 pool.shutdown(wait=False, cancel_futures=True)
                 processes.stop()
                 raise
-    _raise_failures(futures)
+    _raise_failures([error for future in futures if (error := future.exception())])
+
+
+def _join(
+    plan: Plan, runs: list[Run], workers: Workers, threads: int, processes: Processes
+) -> None:
+    """The part of all workers but the first that torchrun or SLURM started; it does the rest."""
+    failures: list[BaseException] = []
+    trained = [run for run in runs if "train" in plan.stages and run.seed is not None]
+    for run in trained:
+        try:
+            join_training(plan, run, workers, threads, processes)
+        except (StageFailed, UsageError) as failure:
+            failures.append(failure)
+    _raise_failures(failures)
 
 
 def _perform_one(
@@ -203,10 +221,6 @@ def _perform_one(
     run: Run,
 ) -> None:
     """All stages of a run. A failed run does not keep the others from going on."""
-    if workers.rank > 0:  # the first of the workers that torchrun or SLURM started does the rest
-        if "train" in plan.stages:
-            join_training(plan, run, workers, threads, processes)
-        return
     try:
         with lock(run.path / ".lock", run.name, lambda: processes.stopping) as held:
             # A new Run: while we waited, somebody else may have done all of it.
@@ -219,8 +233,7 @@ def _perform_one(
         raise StageFailed(f"{run.name}: {one_line(error)}") from error
 
 
-def _raise_failures(futures: list[Future]) -> None:
-    failures = [error for future in futures if (error := future.exception())]
+def _raise_failures(failures: list[BaseException]) -> None:
     for failure in failures:
         if not isinstance(failure, (StageFailed, UsageError)):
             raise failure

@@ -6,9 +6,11 @@ checkpoint.
 
 import re
 import shutil
+import socket
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +18,7 @@ from data_prep.files import atomic_output, write_json
 from sparse_fairseq.errors import UsageError
 
 from .analysis.energy import Meter
-from .commands import Workers, readable, train_command
+from .commands import Workers, meeting_port, readable, train_command
 from .config import Config
 from .ledger import Ledger, finish_time
 from .plan import SPLITS, Plan
@@ -134,11 +136,22 @@ class RunStages:
 def join_training(
     plan: Plan, run: Run, workers: Workers, threads: int, processes: Processes
 ) -> None:
-    """Trains as one of the workers that do not keep the books."""
-    ledger = Ledger(plan, run)
-    if not ledger.is_finished("train") and not ledger.has_trained_to_the_end():
-        command = train_command(ledger.settings, plan.data / "bin", run.checkpoints, workers)
-        processes.run(command, run.path / f"train.rank{workers.rank}.log", None, threads)
+    """Trains as one of the workers that do not keep the books, once the first one does."""
+    bin_dir, meeting = plan.data / "bin", (workers.master, meeting_port(run.checkpoints))
+    while not (ledger := Ledger(plan, Run(run.path))).is_finished("train"):
+        if ledger.has_trained_to_the_end():
+            return
+        if workers.master is None or _is_open(meeting):
+            command = train_command(ledger.settings, bin_dir, run.checkpoints, workers)
+            processes.run(command, run.path / f"train.rank{workers.rank}.log", None, threads)
+            return
+        time.sleep(1)  # worker 0 may be decoding the run before
+
+
+def _is_open(address: tuple[str | None, int]) -> bool:
+    with suppress(OSError), socket.create_connection(address, timeout=5):
+        return True
+    return False
 
 
 def best_metric(config: Config) -> tuple[str, bool]:

@@ -5,7 +5,6 @@ plain data types that fairseq's checkpoints contain, none of which runs code whe
 """
 
 import argparse
-import functools
 import typing
 from collections import OrderedDict, defaultdict
 
@@ -13,7 +12,8 @@ import numpy as np
 import omegaconf
 import torch
 from fairseq.distributed import utils as distributed_utils
-from fairseq.models import distributed_fairseq_model
+
+from . import cpu_workers
 
 # Configurations of models that fairseq has not moved to dataclasses.
 _CONFIG = [argparse.Namespace]
@@ -43,19 +43,4 @@ _BROADCAST = [
 
 torch.serialization.add_safe_globals([*_CONFIG, *_NUMPY, *_BROADCAST])
 
-
-def _allow_cpu(ddp):
-    """torch DDP wants no device ids for a model on the CPU; fairseq always passes one."""
-
-    @functools.wraps(ddp, updated=())
-    def wrap(module, device_ids=None, output_device=None, **options):
-        if all(p.device.type == "cpu" for p in module.parameters()):
-            device_ids = output_device = None
-        return ddp(module, device_ids=device_ids, output_device=output_device, **options)
-
-    return wrap
-
-
-distributed_fairseq_model.DistributedDataParallel = _allow_cpu(
-    distributed_fairseq_model.DistributedDataParallel
-)
+cpu_workers.enable()

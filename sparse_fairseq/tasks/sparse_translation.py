@@ -15,6 +15,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
 from ..batches import count_fitting, left_out, refuse_empty_files, refuse_no_batch
+from ..cpu_workers import refuse_to_work_alone
 from ..errors import UsageError
 from ..generation import (
     GenerationError,
@@ -66,6 +67,7 @@ class SparseTranslationTask(TranslationTask):
     uses_ema = True  # makes the trainer hand its EMA model to train_step
 
     def __init__(self, cfg, src_dict, tgt_dict):
+        refuse_to_work_alone()
         super().__init__(cfg, src_dict, tgt_dict)
         self.output_start = OutputStart(cfg)
         self._train_iterator = None

@@ -229,8 +229,15 @@ def test_a_number_of_gpus_holds_inside_a_slurm_allocation(two_gpus):
 
 
 def test_workers_of_torchrun_and_slurm_are_found(two_gpus):
-    torchrun = find_workers(None, {"WORLD_SIZE": "8", "RANK": "3"})
-    assert (torchrun.count, torchrun.rank) == (8, 3)
+    started = {"WORLD_SIZE": "8", "RANK": "3", "LOCAL_RANK": "1", "MASTER_ADDR": "first"}
+    torchrun = find_workers(None, started)
+    assert (torchrun.count, torchrun.rank, torchrun.flags["device-id"]) == (8, 3, 1)
+    settings = train_settings(load_config("demo"), "relu15", 1)
+    (method,) = [x for x in words(settings, torchrun) if "init-method" in x]
+    assert re.fullmatch(r"--distributed-init-method=tcp://first:\d{5}", method)
+    on_cpu = find_workers(0, started)
+    assert on_cpu.flags["cpu"] and on_cpu.flags["distributed-backend"] == "gloo"
+    assert find_workers(None, {"WORLD_SIZE": "1", "RANK": "0"}).rank == 0
     slurm = find_workers(
         None,
         {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "1", "SLURM_JOB_ID": "77"},
@@ -254,5 +261,3 @@ def test_gpus_that_are_not_there_are_an_error(monkeypatch):
     assert find_workers(99, {}, pretend=True).count == 99
     with pytest.raises(UsageError, match="GPUS=-1"):
         find_workers(-1, {})
-    with pytest.raises(UsageError, match="torchrun is for GPUs"):
-        find_workers(None, {"WORLD_SIZE": "2", "RANK": "0"})
