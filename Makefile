@@ -118,7 +118,7 @@ clean-%:
 	else echo "nothing was removed"; fi
 
 papers: $(INSTALLED) ## list every table and figure of the papers, and what makes it
-	@$(BIN)/python -m experiments.analysis.papers
+	@$(BIN)/python -m experiments.papers
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

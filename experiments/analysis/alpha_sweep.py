@@ -12,7 +12,7 @@ not been trained to their end, are left out.
 from ..runs import MANIFEST, Run
 from ..scoring import training_summary
 from .bleu import mean_and_deviation
-from .common import Analysis, NotMeasured
+from .shared.analysis import Analysis, NotMeasured
 
 
 def compute(runs: list[Run], settings: dict) -> dict:
@@ -73,7 +73,6 @@ def means(points: list[dict]) -> list[dict]:
 
 
 ANALYSIS = Analysis(
-    "alpha_sweep",
     compute,
     lambda run, settings: [run.train_log, run.path / MANIFEST],
     together=True,

@@ -11,9 +11,9 @@ The target is what the beam found. ``result``:
 from torch import Tensor
 
 from ..runs import Run
-from .common import Analysis, NotMeasured, beam_hypotheses
 from .lattice import short_sentences
-from .models import Loaded, load, model_inputs
+from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
+from .shared.models import Loaded, load, model_inputs
 
 
 def compute(run: Run, settings: dict) -> dict:
@@ -56,7 +56,7 @@ def attention_map(loaded: Loaded, sample: dict, row: int, weights: Tensor) -> di
     }
 
 
-ANALYSIS = Analysis("attention", compute, model_inputs, {"split": "valid", "sentences": 3})
+ANALYSIS = Analysis(compute, model_inputs, {"split": "valid", "sentences": 3})
 
 if __name__ == "__main__":
     ANALYSIS.main()

@@ -23,7 +23,7 @@ from data_prep.spec import DataSpec
 
 from ..runs import Run
 from ..scoring import bleu_metric, corpus_scores, is_tokenised
-from .common import Analysis, NotMeasured, beam_hypotheses
+from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
 
 SPLITS = ("test", "valid")
 
@@ -190,7 +190,6 @@ def _difference(baseline, system) -> dict:
 
 
 ANALYSIS = Analysis(
-    "bleu",
     compute,
     lambda run, settings: [
         *(run.path / f"hypotheses-{split}.txt" for split in SPLITS),

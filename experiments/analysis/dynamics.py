@@ -15,7 +15,7 @@ from datetime import datetime
 
 from ..runs import Run
 from ..scoring import json_record
-from .common import Analysis, NotMeasured, need
+from .shared.analysis import Analysis, NotMeasured, need
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| \w+ \| ([\w.]+) \| (.*)")
 SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates")
@@ -94,7 +94,7 @@ def _number(value) -> float | None:
         return None
 
 
-ANALYSIS = Analysis("dynamics", compute, lambda run, settings: [run.train_log])
+ANALYSIS = Analysis(compute, lambda run, settings: [run.train_log])
 
 if __name__ == "__main__":
     ANALYSIS.main()

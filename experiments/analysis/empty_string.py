@@ -21,8 +21,8 @@ from sparse_fairseq.generation import SparseSequenceScorer
 
 from ..runs import Run
 from ..scoring import Generated
-from .common import Analysis, beam_hypotheses, percent
-from .models import Loaded, load, model_inputs
+from .shared.analysis import Analysis, beam_hypotheses, percent
+from .shared.models import Loaded, load, model_inputs
 
 WAYS = ("raw", "renormalized")
 
@@ -99,7 +99,7 @@ def _check(agree: int, sentences: int, loaded: Loaded, run: Run, split: str) -> 
         )
 
 
-ANALYSIS = Analysis("empty_string", compute, model_inputs, {"split": "valid"})
+ANALYSIS = Analysis(compute, model_inputs, {"split": "valid"})
 
 if __name__ == "__main__":
     ANALYSIS.main()

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from ..runs import Run
-from .common import Analysis, NotMeasured
+from .shared.analysis import Analysis, NotMeasured
 
 POWERCAP = Path("/sys/class/powercap")
 FILE = "energy.jsonl"
@@ -166,9 +166,7 @@ def measured(path: Path, training_seconds: float | None) -> dict:
     }
 
 
-ANALYSIS = Analysis(
-    "energy", compute, lambda run, settings: [run.path / "manifest.json", run.path / FILE]
-)
+ANALYSIS = Analysis(compute, lambda run, settings: [run.path / "manifest.json", run.path / FILE])
 
 if __name__ == "__main__":
     ANALYSIS.main()

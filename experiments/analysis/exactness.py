@@ -15,8 +15,8 @@
 
 from ..runs import Run
 from ..scoring import Generated
-from .common import Analysis, NotMeasured, beam_hypotheses, percent
-from .streams import Counts
+from .shared.analysis import Analysis, NotMeasured, beam_hypotheses, percent
+from .shared.streams import Counts
 
 SPLITS = ("valid", "test")
 
@@ -50,9 +50,7 @@ def measure(sentences: list[Generated]) -> dict:
     }
 
 
-ANALYSIS = Analysis(
-    "exactness", compute, lambda run, settings: [run.generated(split) for split in SPLITS]
-)
+ANALYSIS = Analysis(compute, lambda run, settings: [run.generated(split) for split in SPLITS])
 
 if __name__ == "__main__":
     ANALYSIS.main()

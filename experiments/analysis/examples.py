@@ -16,7 +16,7 @@ import itertools
 from data_prep.progress import track
 
 from ..runs import Run, read_lines
-from .common import Analysis, NotMeasured
+from .shared.analysis import Analysis, NotMeasured
 
 
 def compute(runs: list[Run], settings: dict) -> dict:
@@ -94,7 +94,6 @@ def select(chrf: list[dict[str, float]], systems: list[str], count: int) -> tupl
 
 
 ANALYSIS = Analysis(
-    "examples",
     compute,
     lambda run, settings: [run.path / f"hypotheses-{settings['split']}.txt"],
     {"split": "test", "count": 5},

@@ -18,9 +18,9 @@ from data_prep.progress import track
 from sparse_fairseq.generation import SparseSequenceGenerator
 
 from ..runs import Run
-from .common import Analysis, NotMeasured, decoded_checkpoint
 from .examples import one_run_per_system
-from .models import Loaded, data_files, load
+from .shared.analysis import Analysis, NotMeasured, decoded_checkpoint
+from .shared.models import Loaded, data_files, load
 
 
 def compute(runs: list[Run], settings: dict) -> dict:
@@ -91,7 +91,6 @@ def table(seconds: dict[tuple[str, int], list[float]], sentences: int) -> list[d
 
 
 ANALYSIS = Analysis(
-    "inference_time",
     compute,
     lambda run, settings: [decoded_checkpoint(run), *data_files(run, settings["split"])],
     {"split": "test", "beams": [1, 5, 10], "sentences": 64, "rounds": 3},

@@ -29,8 +29,8 @@ from data_prep.inflection import spelled
 from ..runs import Run
 from ..scoring import Generated
 from .bleu import is_inflection, read_segmentation, subword_joiner
-from .common import Analysis, beam_hypotheses
-from .models import Loaded, load, model_inputs
+from .shared.analysis import Analysis, beam_hypotheses
+from .shared.models import Loaded, load, model_inputs
 
 SHORT = range(8, 16)  # words of a sentence that can be shown
 
@@ -186,7 +186,6 @@ def _in_words(tree: dict, loaded: Loaded, join: Callable[[str], str]) -> dict:
 
 
 ANALYSIS = Analysis(
-    "lattice",
     compute,
     model_inputs,
     {"split": "valid", "sentences": 3, "trees": 3, "candidates": 12, "nodes": 200},

@@ -12,9 +12,9 @@
 from collections.abc import Iterator
 
 from ..runs import Run
-from .common import Analysis
-from .models import ROWS, Loaded, load, model_inputs
-from .streams import Histogram
+from .shared.analysis import Analysis
+from .shared.models import ROWS, Loaded, load, model_inputs
+from .shared.streams import Histogram
 from .support import ways
 
 
@@ -38,7 +38,7 @@ def measure(loaded: Loaded, batches: Iterator[dict]) -> dict:
     return sums.summary()
 
 
-ANALYSIS = Analysis("self_normalization", compute, model_inputs, {"split": "test"})
+ANALYSIS = Analysis(compute, model_inputs, {"split": "test"})
 
 if __name__ == "__main__":
     ANALYSIS.main()

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from ..runs import Run
-from .common import Analysis, NotMeasured, beam_hypotheses
-from .models import Loaded, load, model_inputs
-from .streams import Counts
+from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
+from .shared.models import Loaded, load, model_inputs
+from .shared.streams import Counts
 
 
 def compute(run: Run, settings: dict) -> dict:
@@ -87,7 +87,7 @@ def attended(weights: Tensor, real: Tensor) -> Tensor:
     return (weights > 0).sum(3)[:, real].cpu()
 
 
-ANALYSIS = Analysis("support", compute, model_inputs, {"split": "valid"})
+ANALYSIS = Analysis(compute, model_inputs, {"split": "valid"})
 
 if __name__ == "__main__":
     ANALYSIS.main()

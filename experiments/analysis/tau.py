@@ -31,8 +31,8 @@ from sparse_fairseq.output_transform import output_layer
 from ..runs import Run
 from ..systems import describe
 from . import dynamics
-from .common import Analysis, NotMeasured
-from .models import TOKENS
+from .shared.analysis import Analysis, NotMeasured
+from .shared.models import TOKENS
 
 ALPHA = 1.5
 POSITIONS = 20  # at which normality is tested
@@ -138,7 +138,6 @@ def _sweep(run: Run) -> dict | None:
 
 
 ANALYSIS = Analysis(
-    "tau",
     compute,
     lambda run, settings: [run.checkpoint, run.path / "manifest.json", run.train_log],
     together=True,

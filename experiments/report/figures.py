@@ -6,13 +6,14 @@ matplotlib draws with stand-in colours; they become CSS variables, which the pag
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 
 import matplotlib
 from markupsafe import Markup, escape
 
-from ..systems import describe
+from ..systems import describe, in_order
+from .parts import system_label
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -143,3 +144,34 @@ def _tag_for_page(tag: str, name: str) -> str:
 def ticks_with_commas(axes: Axes, which: str = "x") -> None:
     formatter = matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}")
     getattr(axes, f"{which}axis").set_major_formatter(formatter)
+
+
+Curve = tuple[str, Sequence[float], Sequence[float], bool]  # system, x, y, whether in the legend
+
+
+def curves(
+    name: str,
+    about: str,
+    lines: Iterable[Curve],
+    xlabel: str,
+    ylabel: str,
+    adjust: Callable[[Axes], None] | None = None,
+    label: Callable[[str], str] = system_label,
+) -> Markup:
+    """A panel with one line per run: the first of a system with markers, its other seeds thin."""
+    lines = list(lines)
+    looks = Looks(in_order(system for system, *_ in lines))
+
+    def plot(axes: Axes) -> None:
+        for system, x, y, first in lines:
+            style = looks.line(system)
+            if not first:
+                style |= {"linewidth": 0.9, "alpha": 0.7, "marker": ""}
+            axes.plot(x, y, label=label(system) if first else None, **style)
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        ticks_with_commas(axes)
+        if adjust:
+            adjust(axes)
+
+    return draw(name, about, plot)

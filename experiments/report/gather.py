@@ -4,23 +4,28 @@ Nothing is measured or laid out here. A file that cannot be read costs only what
 """
 
 import json
-from collections.abc import Iterator
+import re
+import statistics
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from data_prep.inflection import spelled
 from sparse_fairseq.errors import UsageError
 
-from ..analysis.papers import Number, published
 from ..commands import readable
 from ..config import CONFIGS, Config, load_config, name_of_part, recorded_config
+from ..papers import Number, published
 from ..results import certificate
 from ..runs import Run, find_runs
+from ..spread import Spread, spread
 from ..systems import describe, in_order, system_flags
 
 # Whose published numbers stand beside a dataset that no paper has, if it has them.
 STAND_IN = "iwslt14_de_en"
+END = "</s>"
 
 
 @dataclass
@@ -102,7 +107,7 @@ class Material:
             self.broken.setdefault(f"{run.name}/scores.json", str(error))
             return {}
 
-    def mean(self, system: str, *keys: str) -> tuple[float, float | None, int] | None:
+    def mean(self, system: str, *keys: str) -> Spread | None:
         """Mean, deviation and number over seeds of an entry of scores.json."""
         values = []
         for run in self.runs_of(system):
@@ -111,7 +116,7 @@ class Material:
                 value = value.get(key) if isinstance(value, dict) else None
             if isinstance(value, int | float):
                 values.append(value)
-        return mean_and_deviation(values)
+        return spread(values)
 
     def result(self, analysis: str, run: Run | None = None) -> dict | None:
         document = self.documents.get((analysis, run.name if run else None), {})
@@ -206,19 +211,98 @@ class Material:
         printed = self.paper("languages")
         return bool(printed and self.language_count and self.language_count < printed.value)
 
+    def of_seeds(
+        self, analysis: str, value: Callable[[dict], float | None]
+    ) -> dict[str, Spread | None]:
+        """Mean over seeds of something in an analysis's result."""
+        found: dict[str, list[float]] = {}
+        for run, result in self.results(analysis):
+            measured = dig(value, result)
+            if measured is not None:
+                found.setdefault(run.system, []).append(measured)
+        return {system: spread(values) for system, values in found.items()}
+
+    def test_scores(self, score: str) -> dict[str, Spread]:
+        """Of the analysis if it was made; else as they were when the runs finished."""
+        result = (self.result("bleu") or {}).get("test") or {}
+        found = {
+            system: Spread(own[score]["mean"], own[score]["std"], own[score]["n"])
+            for system, own in (result.get("systems") or {}).items()
+            if own.get(score)
+        }
+        for system in self.systems:
+            found.setdefault(system, self.mean(system, "test", score))
+        return {system: value for system, value in found.items() if value}
+
+    def training_speed(self) -> dict[str, Spread]:
+        """Words per second, of scores.json; while a run is not finished, of its log."""
+        logged = self.of_seeds(
+            "dynamics",
+            lambda result: statistics.median(epoch["wps"] for epoch in result["training"]),
+        )
+        scored = {s: self.mean(s, "train_words_per_second") for s in self.all_systems}
+        return {**logged, **{system: value for system, value in scored.items() if value}}
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """data.json of the data that the runs were trained on."""
+        for run in self.runs:
+            try:
+                path = Path(run.manifest["data"]["bin"]).parent / "data.json"
+                return json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        return {}
+
+    def source_text(self, tokens: list[str]) -> str:
+        """What was translated; of an inflection the tags, and the lemma as one word."""
+        tokens = [token for token in tokens if token != END]
+        if not self.inflects:
+            return " ".join(tokens)
+        tags = [token for token in tokens if len(token) > 2 and token[0] + token[-1] == "[]"]
+        return " ".join([*tags, spelled(" ".join(token for token in tokens if token not in tags))])
+
+    def nothing(self, analysis: str) -> list[str]:
+        """The lines of a section that has nothing to show."""
+        reasons = {self.why(analysis, system) for system in self.systems}
+        reasons |= {self.why(analysis)} if not reasons else set()
+        return sorted(reasons)
+
+    def lacking(self, analysis: str, found: Iterable[str]) -> list[str]:
+        """One line for each system without a result of this analysis."""
+        return [
+            f"{describe(system).label}: {self.why(analysis, system)}"
+            for system in self.systems
+            if system not in {*found}
+        ]
+
 
 def _config_names() -> list[str]:
     return [path.stem for path in sorted(CONFIGS.glob("*.yaml"))]
 
 
-def mean_and_deviation(values: list[float]) -> tuple[float, float | None, int] | None:
-    if not values:
+def dataset_label(name: str) -> str:
+    """IWSLT14 De→En for iwslt14_de_en."""
+    if name.endswith("_alphas"):
+        return f"{dataset_label(name.removesuffix('_alphas'))}, grid of α"
+    if match := re.fullmatch(r"(\w+)_([a-z]{2})_([a-z]{2})", name):
+        short = match[1].startswith(("iwslt", "wmt", "kftt"))
+        family = match[1].upper() if short else match[1].capitalize()
+        return f"{family} {match[2].capitalize()}→{match[3].capitalize()}"
+    if match := re.fullmatch(r"sigmorphon2018_([a-z]+)(?:_(.+))?", name):
+        languages = re.sub(r"(\d+)languages_[0-9a-f]{12}", r"\1 languages", match[2] or "")
+        languages = languages.replace("_", ", ")
+        return f"SIGMORPHON 2018 ({match[1]}{': ' if languages else ''}{languages})"
+    return name
+
+
+def dig(value: Callable[[dict], float | None], result: dict) -> float | None:
+    """``value(result)``, or None where the result does not have it."""
+    try:
+        found = value(result)
+    except (KeyError, TypeError, IndexError, statistics.StatisticsError):
         return None
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return mean, None, 1
-    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, variance**0.5, len(values)
+    return found if isinstance(found, int | float) else None
 
 
 def gather(root: Path, dataset: str) -> Material:

@@ -8,9 +8,8 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from .gather import Material
+from .gather import Material, dataset_label
 from .sections import build
-from .sections.common import dataset_label
 from .summary import summary
 
 HERE = Path(__file__).parent

@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
+from ..spread import Spread
 from ..systems import describe, in_order
-from .gather import Material
+from .gather import Material, dataset_label
 from .parts import number_text, spread_text, system_label
-from .sections.common import Measured, dataset_label, training_speed
-from .sections.overview import data_of, nonzeros, percent_empty
-from .sections.quality import test_scores
+from .sections.glance import nonzeros, percent_empty
 
 
 class Line(NamedTuple):
@@ -32,7 +31,7 @@ def _what(material: Material) -> str:
     names = [system_label(system) for system in systems]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     seeds = max(len(material.runs_of(system)) for system in systems)
-    size = (data_of(material).get("sizes") or {}).get("train")
+    size = (material.data.get("sizes") or {}).get("train")
     data = f"{size:,} training pairs of " if size else ""
     hardware = material.runs[0].manifest.get("hardware") or {}
     gpus = hardware.get("gpus") or []
@@ -44,14 +43,14 @@ def _what(material: Material) -> str:
     return text + (f" {len(broken)} broken, see Runs." if broken else "")
 
 
-def _ranked(found: dict[str, Measured], reverse: bool = True) -> list[str]:
+def _ranked(found: dict[str, Spread | None], reverse: bool = True) -> list[str]:
     known = {system: value for system, value in found.items() if value}
     return sorted(known, key=lambda system: known[system][0], reverse=reverse)
 
 
 def _quality(material: Material) -> str:
-    inflection = test_scores(material, "word_accuracy")
-    scores = inflection or test_scores(material, "bleu")
+    inflection = material.test_scores("word_accuracy")
+    scores = inflection or material.test_scores("bleu")
     scores = {system: scores[system] for system in material.systems if system in scores}
     if not scores:
         return f"Not measured yet: {material.why('bleu')}."
@@ -116,7 +115,7 @@ def _empty(material: Material) -> str:
 
 
 def _speed(material: Material) -> str:
-    words = training_speed(material)
+    words = material.training_speed()
     base = words.get(material.baseline)
     others = [s for s in material.systems if s != material.baseline and s in words]
     if not base or not others:

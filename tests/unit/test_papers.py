@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.analysis import papers
-from experiments.analysis.papers import exhibits, published
+from experiments import papers
+from experiments.papers import exhibits, published
 
 ROOT = Path(papers.__file__).parents[2]
 SE = ("iwslt14_de_en", "wmt14_en_de", "wmt13_en_ru")

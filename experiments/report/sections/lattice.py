@@ -6,33 +6,27 @@ from markupsafe import Markup
 
 from data_prep.inflection import spelled
 
-from ...analysis.papers import published
+from ...papers import published
 from ...systems import describe
-from ..gather import Material
+from ..gather import END, Material
 from ..parts import Figure, Section, number_text, system_label, to_csv
-from .common import END, lacking, make_section, nothing, source_text
-from .quality import test_scores
+from ..section import SectionMaker
 
 CANDIDATES = 5  # of one step that are shown
 BRANCHES = 8  # hypotheses of a tree that are shown
 
 
-def lattice(material: Material) -> Section:
-    section = make_section(
-        material, "lattice", "What else could have come", ["S2S Figure 2", "S2S Figure 1"]
-    )
+def fill(material: Material, section: Section) -> None:
     results = material.first_results("lattice")
     if not results:
-        section.missing = nothing(material, "lattice")
-        return section
+        return
     section.reading = [
         f"Forced decoding of a reference: at each step the {material.tokens} with a non-zero "
         "score. Where only one is possible, boxes are merged, as an editor could complete them by "
         "itself. The reference is bold."
     ]
     section.blocks = [_lattices(material, results), *_trees(material, results)]
-    section.missing = lacking(material, "lattice", results)
-    return section
+    section.missing = material.lacking("lattice", results)
 
 
 def percent(score: float) -> str:
@@ -75,7 +69,7 @@ def _lattice(material: Material, system: str, entry: dict, opened: bool) -> Mark
     ).format(
         Markup(" open") if opened else "",
         system_label(system),
-        source_text(material, entry["source"]),
+        material.source_text(entry["source"]),
         Markup("").join(boxes),
     )
 
@@ -137,7 +131,7 @@ def _trees(material: Material, results: dict[str, dict]) -> Iterator[Figure]:
 
 def _most_complete(material: Material, trees: dict[str, list[dict]]) -> str:
     """The system whose trees leave nothing out; of several, the best one, as in S2S Fig. 1."""
-    scores = test_scores(material, "word_accuracy") or test_scores(material, "bleu")
+    scores = material.test_scores("word_accuracy") or material.test_scores("bleu")
 
     def rank(system: str) -> tuple:
         complete = [tree["complete"] for tree in trees[system]]
@@ -152,7 +146,7 @@ def _tree_panel(material: Material, tree: dict) -> Markup:
     if tree["complete"] and count == 1:
         found = "a single hypothesis"
     head = Markup("<p><strong dir=auto>{}</strong> <small>{}</small></p>").format(
-        source_text(material, tree["source"]), found
+        material.source_text(tree["source"]), found
     )
     kept = [tuple(h["tokens"]) for h in tree["hypotheses"][:BRANCHES]]
     body = _branches(tree["root"], (), kept)
@@ -197,3 +191,12 @@ def _branch(node: dict, path: tuple, kept: list[tuple], ends: bool) -> Markup:
     rest = _branches(node, path, kept)
     choice = Markup(' class="choice"') if len(node.get("children", [])) > 1 else ""
     return Markup("<li>{}{}<ul{}>{}</ul></li>").format(chance, Markup("").join(words), choice, rest)
+
+
+SECTION = SectionMaker(
+    110,
+    "What else could have come",
+    fill,
+    ("S2S Figure 2", "S2S Figure 1"),
+    ("hypothesis_probability",),
+)

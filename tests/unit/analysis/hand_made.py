@@ -11,7 +11,7 @@ import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 
-from experiments.analysis.models import Loaded
+from experiments.analysis.shared.models import Loaded
 from experiments.runs import Run
 from sparse_fairseq.output_transform import attach_output_transform
 

@@ -7,7 +7,7 @@ import pytest
 from hand_made import make_run, write_generated
 
 from experiments.analysis import bleu, examples
-from experiments.analysis.common import NotMeasured
+from experiments.analysis.shared.analysis import NotMeasured
 
 SENTENCE = "the cat sat on a mat and looked at my old dog with great surprise"
 REFERENCES = [" ".join(SENTENCE.split()[i : i + 5 + i % 4]) for i in range(8)] * 3

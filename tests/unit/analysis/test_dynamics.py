@@ -6,7 +6,7 @@ import pytest
 from hand_made import make_run
 
 from experiments.analysis import alpha_sweep, dynamics
-from experiments.analysis.common import NotMeasured
+from experiments.analysis.shared.analysis import NotMeasured
 
 
 def line(time: str, logger: str, text) -> str:

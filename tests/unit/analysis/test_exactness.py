@@ -4,7 +4,7 @@ import pytest
 from hand_made import make_run, write_generated
 
 from experiments.analysis import exactness
-from experiments.analysis.common import NotMeasured
+from experiments.analysis.shared.analysis import NotMeasured
 
 
 def test_shares(tmp_path):

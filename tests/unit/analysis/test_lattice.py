@@ -6,8 +6,8 @@ from hand_made import EOS, A, B, C, make_run, scores_table, table_loaded, write_
 from tiny_fairseq import make_batch, make_model, make_task
 
 from experiments.analysis import attention, lattice
-from experiments.analysis.models import Loaded
-from experiments.analysis.papers import published
+from experiments.analysis.shared.models import Loaded
+from experiments.papers import published
 from experiments.scoring import Generated
 
 FIGURE_1 = {n.note.strip("“”"): round(n.value / 100, 3) for n in published(place="S2S Figure 1")}

@@ -18,8 +18,8 @@ from hand_made import (
 from tiny_fairseq import make_batch, make_model, make_task
 
 from experiments.analysis import self_normalization, support
-from experiments.analysis.models import Loaded
-from experiments.analysis.streams import Counts, Histogram
+from experiments.analysis.shared.models import Loaded
+from experiments.analysis.shared.streams import Counts, Histogram
 from sparse_fairseq.output_transform import OutputSettings
 
 # 3 non-zeros at the start, 1 after a, 2 after b. Padding and the made-up word do not count as

@@ -1,15 +1,11 @@
-"""How good the translations are: BLEU, empty translations, examples, human judgement."""
+"""How good the output is: BLEU and chrF of translations, accuracy of inflection."""
 
-import difflib
-import re
 from collections.abc import Callable, Iterator
 
-from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 
-from data_prep.inflection import spelled
-
 from ...systems import describe, in_order
+from ..comparison import Measured, comparison, mean_of
 from ..figures import INK, Looks, draw
 from ..gather import Material
 from ..parts import (
@@ -24,60 +20,29 @@ from ..parts import (
     text,
     to_csv,
 )
-from .common import (
-    Measured,
-    comparison,
-    finish,
-    make_section,
-    mean_of,
-    nothing,
-    of_seeds,
-    source_text,
-    system_cell,
-    triple,
-)
+from ..section import SectionMaker
 
 
-def bleu(material: Material) -> Section:
-    if material.inflects:
-        section = make_section(material, "bleu", "Accuracy of inflection", ["S2S Table 1"])
-        _inflection(material, section)
-    else:
-        places = ["SE Table 1", "S2S Table 2"]
-        section = make_section(material, "bleu", "Translation quality", places)
-        _translation(material, section)
-    if not section.blocks:
-        section.missing = nothing(material, "bleu")
-    return section
-
-
-def test_scores(material: Material, score: str) -> dict[str, Measured]:
-    """Of the analysis if it was made; else as they were when the runs finished."""
-    result = (material.result("bleu") or {}).get("test") or {}
-    found = {
-        system: (own[score]["mean"], own[score]["std"], own[score]["n"])
-        for system, own in (result.get("systems") or {}).items()
-        if own.get(score)
-    }
-    for system in material.systems:
-        found.setdefault(system, material.mean(system, "test", score))
-    return {system: value for system, value in found.items() if value}
+def fill(material: Material, section: Section) -> None:
+    (_inflection if material.inflects else _translation)(material, section)
 
 
 def _translation(material: Material, section: Section) -> None:
-    scores = test_scores(material, "bleu")
+    scores = material.test_scores("bleu")
     if not scores:
         return
-    chrf = test_scores(material, "chrf")
+    chrf = material.test_scores("chrf")
     more = {"chrF": lambda system: number(*mean_of(chrf, system, 1), why="")}
     caption = "Detokenised test BLEU, higher is better"
-    table = comparison(material, "bleu", caption, "bleu", scores, _why(material, "bleu"), 1, more)
+    table = comparison(
+        material, "bleu", caption, "bleu", scores, _why(material, "bleu"), 1, more, True
+    )
     table.notes += _signatures(material)
     section.reading = [
         "Test BLEU of the checkpoint that was best in validation. The best value here is bold."
     ]
     section.blocks = [table, _bleu_figure(material, scores)]
-    tokenized = test_scores(material, "tokenized_bleu")
+    tokenized = material.test_scores("tokenized_bleu")
     if tokenized and any(map(material.comparable, material.published("tokenized_bleu"))):
         caption = "Tokenised test BLEU (subwords joined), higher is better"
         section.blocks.append(
@@ -89,6 +54,7 @@ def _translation(material: Material, section: Section) -> None:
                 tokenized,
                 _why(material, "bleu"),
                 2,
+                mark_highest=True,
             )
         )
     section.blocks += [*_ensembles(material, "bleu", 1), *_significance(material)]
@@ -202,17 +168,19 @@ def _p_value(value: float | None) -> Cell:
 
 
 def _inflection(material: Material, section: Section) -> None:
-    scores = test_scores(material, "word_accuracy")
+    scores = material.test_scores("word_accuracy")
     if not scores:
         return
     section.reading = [
         "Words of the test set that are exactly right, and how many characters of a word have to "
         "be changed to make it right; of several languages, the means over them."
     ]
-    more = _edit_distance(test_scores(material, "edit_distance"))
+    more = _edit_distance(material.test_scores("edit_distance"))
     caption = "Word accuracy in %, mean over seeds"
     why = _why(material, "bleu")
-    seeds = comparison(material, "word_accuracy", caption, "word_accuracy", scores, why, 2, more)
+    seeds = comparison(
+        material, "word_accuracy", caption, "word_accuracy", scores, why, 2, more, True
+    )
     section.blocks = [seeds, *_languages(material)]
     more = _edit_distance(_of_ensembles(material, "edit_distance"))
     section.blocks[1:1] = _ensembles(material, "word_accuracy", 2, more)
@@ -237,7 +205,7 @@ def _ensembles(
         return _why_no_ensemble(material, system)
 
     caption = f"{OF_ENSEMBLES[score]}, ensemble of the seeds"
-    yield comparison(material, name, caption, name, scores, why, digits, more)
+    yield comparison(material, name, caption, name, scores, why, digits, more, True)
 
 
 def _edit_distance(found: dict[str, Measured]) -> dict[str, Callable[[str], Cell]]:
@@ -285,127 +253,10 @@ def _why_no_ensemble(material: Material, system: str) -> str:
     return material.why("bleu", system)
 
 
-def empty_string(material: Material) -> Section:
-    output = "string" if material.inflects else "translation"
-    section = make_section(material, "empty_string", f"Empty {output}s", ["SE Table 2"])
-    raw = of_seeds(material, "empty_string", lambda r: r["raw"]["percent"])
-    if not raw:
-        section.missing = nothing(material, "empty_string")
-        return section
-    why = _why(material, "empty_string")
-    more = {}
-    for title, key in (
-        ("Divided by Σp", "renormalized"),
-        ("Divided by length", "raw_length_normalized"),
-    ):
-        found = of_seeds(material, "empty_string", lambda r, key=key: r[key]["percent"])
-        more[title] = lambda system, found=found: number(*mean_of(found, system, 2), why(system))
-    section.reading = [
-        f"“Cat got your tongue”: how many {material.outputs} of the validation set score higher "
-        f"with the empty {output} than with what beam search found. Where nothing else is said, "
-        "sums of log-scores are compared, as in the paper; dividing by Σp at each step takes away "
-        "what α-ReLU gains from scores that sum to more than one."
-    ]
-    caption = f"{material.outputs.capitalize()} that prefer the empty {output}, %"
-    section.blocks = [
-        comparison(material, "empty_string", caption, "empty_string", raw, why, 2, more)
-    ]
-    return section
-
-
-def examples(material: Material) -> Section:
-    what = "Words" if material.inflects else "Translations"
-    section = make_section(material, "examples", f"{what} side by side", ["SE Table 7"])
-    result = material.result("examples")
-    if not result:
-        section.missing = [material.why("examples")]
-        return section
-    section.reading = [
-        f"{material.outputs.capitalize()} of the {result['split']} set where the systems are "
-        "furthest apart by chrF. What differs from the reference is marked."
-    ]
-    boxes = Markup("").join(_example(material, i, result) for i in result["widest"])
-    panel = Markup('<div class="examples">{}</div>').format(boxes)
-    rows = [
-        [i, name, s["source"], s["reference"], out["text"], out["chrf"]]
-        for i, s in result["sentences"].items()
-        for name, out in s["outputs"].items()
-    ]
-    header = ["sentence", "system", "source", "reference", "translation", "chrf"]
-    caption = f"{result['signature']}; the CSV has more {material.outputs}."
-    section.blocks = [Figure("examples", caption, [panel], to_csv(header, rows), wide=True)]
-    return section
-
-
-def _example(material: Material, number_: int, result: dict) -> Markup:
-    sentence = result["sentences"][str(number_)]
-    rows = [
-        ("source", escape(source_text(material, sentence["source"].split(" ")))),
-        ("reference", escape(_joined(material, sentence["reference"]))),
-    ]
-    for system in in_order(result["systems"]):
-        output = sentence["outputs"].get(system)
-        if output:
-            label = f"{system_label(system)} ({number_text(output['chrf'], 0)})"
-            rows.append((label, _marked(material, output["text"], sentence["reference"])))
-    items = Markup("").join(Markup("<dt>{}</dt><dd dir=auto>{}</dd>").format(*row) for row in rows)
-    return Markup('<div class="example"><dl><dt>{}</dt><dd>{}</dd>{}</dl></div>').format(
-        material.outputs.removesuffix("s"), number_ + 1, items
-    )
-
-
-def _joined(material: Material, output: str) -> str:
-    return spelled(output) if material.inflects else output
-
-
-def _marked(material: Material, output: str, reference: str) -> Markup:
-    """The tokens that the reference does not have in this place, marked."""
-    if not output.strip():
-        return Markup('<span class="gap">(empty)</span>')
-    words = re.findall(r"\S+", output)
-    matcher = difflib.SequenceMatcher(None, re.findall(r"\S+", reference), words, autojunk=False)
-    parts = []
-    for kind, _, _, start, end in matcher.get_opcodes():
-        chunk = escape(_joined(material, " ".join(words[start:end])))
-        if chunk:
-            parts.append(chunk if kind == "equal" else Markup("<mark>{}</mark>").format(chunk))
-    return Markup("" if material.inflects else " ").join(parts)
-
-
-def human_eval(material: Material) -> Section:
-    section = make_section(material, "human_eval", "Human judgement", ["SE Table 4", "SE §4.7"])
-    section.command = (
-        f"python -m experiments.analysis.human_eval draw runs/{material.dataset}/SYSTEM/seed1 …"
-    )
-    result = material.result("human_eval")
-    if not result:
-        section.missing = [f"needs people, and was not done here: {section.command}"]
-        return section
-    rows = []
-    for system in in_order([*result["systems"], "reference"]):
-        own = result["systems"].get(system)
-        here = (own["mean"], own["std"], 1) if own else None
-        paper = material.paper("human_score", system)
-        rows.append(
-            [
-                system_cell(system),
-                *triple(material, paper, here, 2, "no marks"),
-                number(own and own["refined"]["mean"], 2, "no marks"),
-                number(own and own["n"], 0, "no marks"),
-            ]
-        )
-    kappa = (result["kappa"], None, 1) if result["kappa"] is not None else None
-    cells = triple(material, material.paper("kappa"), kappa, 2, "cannot be computed: see below")
-    rows.append(
-        [text("Cohen’s κ"), *cells, missing("not a mark"), number(result["kappa_pairs"], 0)]
-    )
-    columns = ["Candidate", "Paper", "Here", "Difference", "With + and −", "Marks"]
-    section.reading = [
-        "How much of the meaning arrives, from 1 (nothing) to 4 (everything): mean ± standard "
-        "deviation over all marks of two annotators, and their agreement."
-    ]
-    table = Table("human_eval", "Marks of the annotators", columns, rows)
-    papers = [*material.published("human_score"), *material.published("kappa")]
-    section.blocks = [finish(material, table, papers)]
-    section.missing = list(result["problems"])
-    return section
+SECTION = SectionMaker(
+    20,
+    lambda material: "Accuracy of inflection" if material.inflects else "Translation quality",
+    fill,
+    lambda material: ("S2S Table 1",) if material.inflects else ("SE Table 1", "S2S Table 2"),
+    ("bleu", "tokenized_bleu", "word_accuracy", "word_accuracy_ensemble"),
+)

@@ -1,8 +1,6 @@
 """Reads experiments/papers/*.yaml: every published number, and what makes each table and figure.
 
-    python -m experiments.analysis.papers
-
-lists the tables and figures of both papers: which target makes them, and what is published.
+`make papers` lists the tables and figures: which target makes them, and what is published.
 """
 
 from collections.abc import Iterable
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-PAPERS = Path(__file__).parents[1] / "papers"
+PAPERS = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,3 @@ def _published_lines(numbers: list[Number]) -> list[str]:
         f"  published  {dataset}: {metric} [{unit}]: {', '.join(values)}"
         for (dataset, metric, unit), values in rows.items()
     ] or ["  published  no number"]
-
-
-if __name__ == "__main__":
-    print(listing())

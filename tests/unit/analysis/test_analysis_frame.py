@@ -1,11 +1,14 @@
 """The frame of the analyses: what is reused, what is written, and that nothing hides the others."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hand_made import make_run, read_result
 
-from experiments.analysis.common import Analysis, NotMeasured, decoded_checkpoint, expand
+from experiments.analysis.shared.analysis import Analysis, NotMeasured, decoded_checkpoint, expand
+
+NAME = Path(__file__).stem  # an analysis has the name of its file
 
 
 class Counted:
@@ -19,13 +22,13 @@ class Counted:
             return answer(run, settings)
 
         inputs = lambda run, settings: [run.path / "input.txt"]  # noqa: E731
-        self.analysis = Analysis("counted", compute, inputs, {"size": 3}, **options)
+        self.analysis = Analysis(compute, inputs, {"size": 3}, **options)
 
 
 def test_a_result_says_what_made_it(tmp_path):
     run = make_run(tmp_path)
     assert Counted().analysis.perform([run]) == []
-    document = read_result(run, "counted")
+    document = read_result(run, NAME)
     assert document["result"] == {"n": 1}
     made = document["made"]
     assert made["runs"] == ["toy_xx_yy/relu15/seed1"]
@@ -44,7 +47,7 @@ def test_a_result_is_reused_until_an_input_or_a_setting_changes(tmp_path):
     assert len(counted.asked) == 2
     counted.analysis.perform([run], {"size": 4})
     assert len(counted.asked) == 3 and counted.asked[-1] == {"size": 4}
-    (run.analysis_dir / "counted.json").write_text("{half")
+    (run.analysis_dir / f"{NAME}.json").write_text("{half")
     counted.analysis.perform([run], {"size": 4})
     assert len(counted.asked) == 4
 
@@ -55,8 +58,8 @@ def test_another_split_has_a_file_of_its_own(tmp_path):
     counted.analysis.settings["split"] = "valid"
     counted.analysis.perform([run])
     counted.analysis.perform([run], {"split": "test"})
-    assert read_result(run, "counted")["made"]["settings"]["split"] == "valid"
-    assert read_result(run, "counted-test")["made"]["settings"]["split"] == "test"
+    assert read_result(run, NAME)["made"]["settings"]["split"] == "valid"
+    assert read_result(run, f"{NAME}-test")["made"]["settings"]["split"] == "test"
 
 
 def test_a_missing_measurement_says_why_and_is_no_failure(tmp_path):
@@ -65,7 +68,7 @@ def test_a_missing_measurement_says_why_and_is_no_failure(tmp_path):
 
     run, counted = make_run(tmp_path), Counted(answer)
     assert counted.analysis.perform([run]) == []
-    assert read_result(run, "counted")["missing"] == "not run yet"
+    assert read_result(run, NAME)["missing"] == "not run yet"
     counted.analysis.perform([run])
     assert len(counted.asked) == 1
 
@@ -79,9 +82,9 @@ def test_a_failure_is_one_line_is_tried_again_and_the_others_go_on(tmp_path, cap
     bad, good = make_run(tmp_path, "bad"), make_run(tmp_path, "good")
     counted = Counted(answer)
     (problem,) = counted.analysis.perform([bad, good])
-    assert problem == "toy_xx_yy/bad/seed1: counted: size mismatch for weight"
-    assert read_result(bad, "counted")["error"] == "size mismatch for weight"
-    assert read_result(good, "counted")["result"] == {}
+    assert problem == f"toy_xx_yy/bad/seed1: {NAME}: size mismatch for weight"
+    assert read_result(bad, NAME)["error"] == "size mismatch for weight"
+    assert read_result(good, NAME)["result"] == {}
     counted.analysis.perform([bad, good])
     assert len(counted.asked) == 3
 
@@ -93,14 +96,14 @@ def test_a_broken_run_directory_is_named(tmp_path, capsys):
         Counted().analysis.main([str(broken.path), str(whole.path)])
     assert end.value.code == 1
     assert "broken/seed1: " in capsys.readouterr().err
-    assert read_result(whole, "counted")["result"] == {"n": 1}
+    assert read_result(whole, NAME)["result"] == {"n": 1}
 
 
 def test_runs_of_a_dataset_are_compared_together(tmp_path):
     runs = [make_run(tmp_path, system) for system in ("softmax", "relu15")]
     counted = Counted(lambda runs, settings: {"systems": [r.system for r in runs]}, together=True)
     counted.analysis.perform(runs)
-    path = runs[0].path.parents[1] / "analysis" / "counted.json"
+    path = runs[0].path.parents[1] / "analysis" / f"{NAME}.json"
     assert json.loads(path.read_text())["result"] == {"systems": ["softmax", "relu15"]}
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 from data_prep.files import write_json
 
-from ..manifest import now, provenance
-from ..runs import MANIFEST, Run, find_runs
-from ..scoring import Generated, read_generated
+from ...manifest import now, provenance
+from ...runs import MANIFEST, Run, find_runs
+from ...scoring import Generated, read_generated
 
 Settings = dict[str, Any]
 
@@ -39,11 +39,15 @@ class Analysis:
     setting or the code has changed, or if it is an error.
     """
 
-    name: str
     compute: Callable[..., dict]  # (run, settings), or (runs, settings) if `together`
     inputs: Callable[[Run, Settings], list[Path]]  # files of a run that the answer depends on
     settings: Settings = field(default_factory=dict)  # defaults of the flags
     together: bool = False  # compares the runs of a dataset
+
+    @property
+    def name(self) -> str:
+        """That of its file."""
+        return Path(inspect.getfile(self.compute)).stem
 
     def perform(self, runs: Sequence[Run], settings: Settings | None = None) -> list[str]:
         """Answers for these runs; returns one line for each that failed. The others go on."""

@@ -20,8 +20,8 @@ from sparse_fairseq.criterions.sparse_criterion import uncounted_symbols
 from sparse_fairseq.generation.decoder_states import attention_of
 from sparse_fairseq.output_transform import OutputTransform
 
-from ..runs import Run
-from .common import NotMeasured, decoded_checkpoint, need
+from ...runs import Run
+from .analysis import NotMeasured, decoded_checkpoint, need
 
 TOKENS = 1024  # of a batch, so that the scores of 40k words at all of them fit into memory
 ROWS = 256  # positions whose scores are looked at together

@@ -1,0 +1,1 @@
+"""What analyses share; none of these files is one."""

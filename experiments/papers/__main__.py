@@ -1,0 +1,5 @@
+"""`make papers`: every table and figure of the papers, and what makes it."""
+
+from . import listing
+
+print(listing())
