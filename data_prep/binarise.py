@@ -24,7 +24,7 @@ def binarise(spec: DataSpec, segmented: Path, out: Path, jobs: int, held: IO) ->
     command = [str(program), f"--source-lang={spec.source}", f"--target-lang={spec.target}"]
     command += [f"--{split}pref={segmented / split}" for split in ("train", "valid", "test")]
     command += [f"--destdir={out}", f"--workers={jobs}"]
-    command += ["--joined-dictionary"] if spec.joint else []
+    command += ["--joined-dictionary"] if spec.joint_dictionary else []
     log = out / "fairseq-preprocess.log"
     with log.open("wb") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

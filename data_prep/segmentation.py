@@ -38,15 +38,23 @@ def tokenizer(spec: DataSpec, language: str) -> Callable[[str], str]:
     """Moses tokenisation exactly as fairseq's own `--tokenizer moses` does it by default."""
     if spec.tokenizer == "none":
         return str
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+    from sacremoses import MosesTokenizer
 
-    moses, normaliser = MosesTokenizer(language), MosesPunctNormalizer(language)
+    moses = MosesTokenizer(language)
+    return functools.partial(
+        moses.tokenize, aggressive_dash_splits=True, return_str=True, escape=True
+    )
 
-    def tokenize(text: str) -> str:
-        text = normaliser.normalize(text) if spec.normalise else text
-        return moses.tokenize(text, aggressive_dash_splits=True, return_str=True, escape=True)
 
-    return tokenize
+@functools.cache
+def normaliser(spec: DataSpec, language: str) -> Callable[[str], str]:
+    """Moses punctuation normalisation, for text that models read as well as for references."""
+    if not spec.normalise:
+        return str
+    from sacremoses import MosesPunctNormalizer
+
+    moses = MosesPunctNormalizer(language)
+    return lambda text: " ".join(moses.normalize(text).split())
 
 
 def tokenizer_note(spec: DataSpec, language: str) -> str | None:
@@ -150,7 +158,7 @@ def model_files(spec: DataSpec) -> dict[str, str]:
         return {}
     name = "codes" if spec.segmentation == "bpe" else "spm.model"
     languages = (spec.source, spec.target)
-    return {lang: name if spec.joint else f"{name}.{lang}" for lang in languages}
+    return {lang: name if spec.joint_bpe else f"{name}.{lang}" for lang in languages}
 
 
 @functools.cache
@@ -197,7 +205,8 @@ def segment(spec: DataSpec, text: Path, model: Path, out: Path, size: int, jobs:
 
 
 def _record(spec: DataSpec) -> dict:
-    keys = ("source", "target", "tokenizer", "normalise", "segmentation", "operations", "joint")
+    keys = ("source", "target", "tokenizer", "normalise", "segmentation", "operations")
+    keys += ("joint_bpe", "joint_dictionary")
     return {**{key: getattr(spec, key) for key in keys}, "models": model_files(spec)}
 
 

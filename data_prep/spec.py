@@ -34,10 +34,11 @@ class DataSpec:
     source: str = _field("", "source language")
     target: str = _field("", "target language")
     tokenizer: str = _field("moses", "moses (as fairseq's --tokenizer moses does it) or none")
-    normalise: bool = _field(False, "Moses punctuation normalisation before tokenisation")
+    normalise: bool = _field(False, "Moses punctuation normalisation of all text")
     segmentation: str = _field("bpe", "bpe, sentencepiece, characters (of split text) or none")
     operations: int | None = _field(None, "number of BPE merges, or of sentencepiece's pieces")
-    joint: bool = _field(True, "one segmentation and one dictionary for both languages")
+    joint_bpe: bool = _field(True, "one segmentation, learnt from both languages")
+    joint_dictionary: bool = _field(True, "one dictionary for both languages")
     min_words: int = _field(1, "training pairs with fewer words on a side are dropped")
     max_words: int | None = _field(None, "training pairs with more words on a side are dropped")
     max_ratio: float | None = _field(
@@ -55,6 +56,7 @@ class DataSpec:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "DataSpec":
         """A checked spec; what the mapping lacks is the recipe's own value."""
         names = [f.name for f in dataclasses.fields(cls)]
+        mapping = _split_joint(mapping)
         for key in mapping:
             if key not in names:
                 raise UsageError(f"data: unknown key '{key}'{nearest(key, names)}")
@@ -68,14 +70,22 @@ class DataSpec:
         spec._check_sense()
         return spec
 
+    @classmethod
+    def from_record(cls, mapping: Mapping[str, Any]) -> "DataSpec":
+        """The spec that data.json has, which may be older than some of the keys."""
+        recorded = _split_joint(mapping)
+        names = [f.name for f in dataclasses.fields(cls)]
+        spec = cls(**{name: recorded[name] for name in names if name in recorded})
+        return dataclasses.replace(spec, languages=tuple(spec.languages))
+
     def _check_sense(self) -> None:
         if not self.source or not self.target or self.source == self.target:
             pair = f"'{self.source}' and '{self.target}'"
             raise UsageError(f"data: source and target must be two languages, not {pair}")
         if self.segmentation in LEARNT and not self.operations:
             raise UsageError(f"data: segmentation {self.segmentation} needs operations")
-        if self.segmentation == "sentencepiece" and not self.joint:
-            raise UsageError("data: sentencepiece is for joint segmentation: set joint")
+        if self.segmentation == "sentencepiece" and not self.joint_bpe:
+            raise UsageError("data: sentencepiece is for joint segmentation: set joint_bpe")
         if self.segmentation == "sentencepiece" and self.tokenizer != "none":
             raise UsageError("data: sentencepiece takes raw text: set tokenizer to none")
 
@@ -102,6 +112,14 @@ class DataSpec:
         argv += ["--out", str(out)]
         argv += ["--raw", str(raw)] if raw is not None else []
         return argv + (["--jobs", str(jobs)] if jobs is not None else [])
+
+
+def _split_joint(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """`joint`, the older key, meant one segmentation and one dictionary."""
+    given = dict(mapping)
+    if (joint := given.pop("joint", None)) is not None:
+        given = {"joint_bpe": joint, "joint_dictionary": joint, **given}
+    return given
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

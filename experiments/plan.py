@@ -66,7 +66,7 @@ class Plan:
     def is_prepared(self) -> bool:
         """Whether the data are there, made as the config says now."""
         try:
-            return self._data_facts()["spec"] == self.spec.to_mapping()
+            return DataSpec.from_record(self._data_facts()["spec"]) == self.spec
         except FileNotFoundError:
             return False
 

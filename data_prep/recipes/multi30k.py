@@ -22,6 +22,10 @@ def sources(spec: DataSpec, raw: Path | None) -> list[Source]:
     return [Source(name, f"{URL}/{name}") for name in names]
 
 
+def official(spec: DataSpec) -> dict[str, int]:
+    return {"train": 29_000, "valid": 1_014, "test": 1_000}
+
+
 def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter[str]):
     return {
         split: aligned(files[f"{part}.{spec.source}.gz"], files[f"{part}.{spec.target}.gz"])

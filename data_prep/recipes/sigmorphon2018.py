@@ -20,7 +20,8 @@ DEFAULTS = {
     "target": "tgt",
     "tokenizer": "none",
     "segmentation": "characters",
-    "joint": False,
+    "joint_bpe": False,
+    "joint_dictionary": False,
     "setting": "high",
 }
 LABELS = ("language",)
@@ -59,6 +60,10 @@ def chosen(names: list[str], spec: DataSpec, where: str) -> dict[str, list[str]]
             if name not in known:
                 raise UsageError(f"{where} has no {name}")
     return wanted
+
+
+def official(spec: DataSpec) -> dict[str, int]:
+    return {"train": 735_610} if spec.setting == "high" and not spec.languages else {}
 
 
 def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter[str]):

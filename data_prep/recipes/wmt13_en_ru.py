@@ -16,7 +16,6 @@ from sparse_fairseq.errors import UsageError
 DEFAULTS = {
     "source": "en",
     "target": "ru",
-    "normalise": True,
     "operations": 60_000,
     "max_words": 250,
     "max_ratio": 9.0,
@@ -44,6 +43,10 @@ def sources(spec: DataSpec, raw: Path | None) -> list[Source]:
     if {spec.source, spec.target} != {"en", "ru"}:
         raise UsageError(f"wmt13_en_ru has en and ru, not {spec.source} and {spec.target}")
     return [COMMON_CRAWL, NEWS, HEADLINES, VALID, TEST]
+
+
+def official(spec: DataSpec) -> dict[str, int]:
+    return {"valid": 3_003, "test": 3_000}
 
 
 def read(spec: DataSpec, files: dict[str, Path], scratch: Path, dropped: Counter[str]):

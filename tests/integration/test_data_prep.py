@@ -19,6 +19,7 @@ from data_prep.segmentation import interactive_flags
 
 ROOT = Path(__file__).parents[2]
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k_de_en"
+COMMON = ("--recipe=multi30k", "--operations=80", "--any-size")
 SIZES = {"train": 300, "val": 20, "test_2016_flickr": 20}
 
 
@@ -44,8 +45,10 @@ def record(out: Path) -> dict:
 def multi30k(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("multi30k")
     raw = write_multi30k(folder / "raw", SIZES)
-    output = run("--recipe=multi30k", "--operations=80", "--out", folder / "out", "--raw", raw)
+    output = run(*COMMON, "--out", folder / "out", "--raw", raw)
     assert "300 train, 20 valid, 20 test pairs" in output
+    assert "WARNING: train has 300 pairs, but the official files have 29,000" in output
+    assert "the most a system can reach): 100.0 BLEU valid, 100.0 BLEU test" in output
     return {"raw": raw, "out": folder / "out"}
 
 
@@ -104,12 +107,11 @@ def test_a_second_call_does_nothing_and_another_spec_is_refused(multi30k):
 
 
 def test_a_second_call_imports_neither_torch_nor_fairseq(multi30k):
-    code = (
-        "import sys, data_prep.__main__ as m; m.main(); "
-        "assert not {'torch', 'fairseq', 'sacremoses', 'sentencepiece'} & set(sys.modules)"
-    )
-    args = ["--recipe=multi30k", "--operations=80", "--out", str(multi30k["out"])]
-    subprocess.run([sys.executable, "-c", code, *args], cwd=ROOT, check=True)
+    heavy = {"torch", "fairseq", "sacremoses", "sentencepiece", "sacrebleu"}
+    code = f"import sys, data_prep.__main__ as m; m.main(); print({heavy} & {{*sys.modules}})"
+    command = [sys.executable, "-c", code, *COMMON, "--out", str(multi30k["out"])]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
 
 
 def test_mistakes_are_one_line(tmp_path):
@@ -132,7 +134,7 @@ def test_truncated_and_unequal_files_are_named(multi30k, tmp_path):
     shutil.copytree(multi30k["raw"], raw)
     whole = (raw / "train.en.gz").read_bytes()
     (raw / "train.en.gz").write_bytes(whole[:-200])
-    common = ("--recipe=multi30k", "--operations=80", "--raw", raw, "--out", tmp_path / "out")
+    common = (*COMMON, "--raw", raw, "--out", tmp_path / "out")
     assert "raw/train.en.gz is not the right file: it is truncated" in run(*common, code=1)
     (raw / "train.en.gz").write_bytes((raw / "val.en.gz").read_bytes())
     output = run(*common, code=1)
@@ -145,7 +147,7 @@ def test_truncated_and_unequal_files_are_named(multi30k, tmp_path):
 def test_a_killed_preparation_goes_on_and_ends_the_same(multi30k, tmp_path):
     """kill -9 as soon as each stage has left its mark; then once more to the end."""
     out = tmp_path / "out"
-    common = ("--recipe=multi30k", "--operations=80", "--raw", multi30k["raw"], "--out", out)
+    common = (*COMMON, "--raw", multi30k["raw"], "--out", out)
     for mark in (".work/clean.*.tmp", ".work/models", ".work/ready.*.tmp/bin/dict.de.txt"):
         process = data_prep(*common, start_new_session=True)
         deadline = time.monotonic() + 600
@@ -173,7 +175,8 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(multi30k, tmp_path):
 
 def test_iwslt14_from_its_archive_by_two_processes_at_once(tmp_path):
     raw = write_iwslt14(tmp_path / "raw", size=115)
-    args = ("--recipe=iwslt14", "--operations=50", "--no-joint", "--source=en", "--target=de")
+    args = ("--recipe=iwslt14", "--operations=50", "--no-joint-bpe", "--no-joint-dictionary")
+    args += ("--source=en", "--target=de", "--any-size")
     together = [data_prep(*args, "--raw", raw, "--out", tmp_path / "out") for _ in range(2)]
     outputs = ["".join(process.communicate(timeout=900)) for process in together]
     # Two at once: one works, the other waits and finds it done.
@@ -219,7 +222,8 @@ def test_200_000_pairs_show_the_rate_and_the_memory(tmp_path, capsys):
     raw = write_multi30k(tmp_path / "raw", {**SIZES, "train": size})
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started, peak = time.monotonic(), 0.0
-    process = data_prep("--recipe=multi30k", "--operations=2000", "--raw", raw, "--out", tmp_path)
+    args = ("--recipe=multi30k", "--operations=2000", "--any-size", "--raw", raw)
+    process = data_prep(*args, "--out", tmp_path)
     while process.poll() is None:
         peak = max(peak, tree_memory(process.pid))
         time.sleep(1.0)

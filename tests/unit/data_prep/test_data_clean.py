@@ -49,7 +49,7 @@ def test_line_separators_inside_a_line_do_not_end_it(character):
 def test_windows_line_ends_and_byte_order_marks_go():
     cleaned = clean_rows(rows(("\ufeffeins\r", "one\r"), ("zwei", "two")), SPEC, training=True)
     assert cleaned.rows == [("eins", "one"), ("zwei", "two")]
-    assert cleaned.repaired == {"CR at the end": 1}
+    assert cleaned.repaired == {"CR at the end": 1, "byte order mark": 1}
 
 
 def test_all_white_space_is_one_space():

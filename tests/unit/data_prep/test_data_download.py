@@ -14,7 +14,7 @@ import pytest
 from miniature_corpora import tar
 
 from data_prep import download
-from data_prep.download import Source, obtain
+from data_prep.download import Source, obtain, pin
 from data_prep.files import sha256
 from data_prep.prepare import prepared
 from data_prep.spec import DataSpec
@@ -131,7 +131,7 @@ def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path
     get(server, "/busy", tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
     server.requests.clear()
-    with pytest.raises(UsageError, match=r"/missing: HTTP 404 .* name it with --raw"):
+    with pytest.raises(UsageError, match=r"/missing: HTTP 404 .* or save it as SOMEWHERE/other "):
         get(server, "/missing", tmp_path / "other")
     assert len(server.requests) == 1
 
@@ -154,21 +154,26 @@ def test_a_wrong_checksum_is_named_and_the_download_removed(server, tmp_path):
     assert obtain(good, tmp_path)[0].read_bytes() == CONTENT
 
 
-def test_the_first_use_locks_size_checksum_and_lines(server, tmp_path):
+def test_what_was_used_once_is_what_must_be_used_again(server, tmp_path):
     server.content = b"one\ntwo\nthree"
     source = Source("text.en", f"{server.url}/file")
     path, entry = obtain(source, tmp_path / "raw")
+    assert not (tmp_path / "raw" / "lock.json").exists()  # nobody has read it yet
+    pin([entry], tmp_path / "raw")
     locked = json.loads((tmp_path / "raw" / "lock.json").read_text())["text.en"]
     assert locked == entry
     assert (entry["size"], entry["lines"], entry["sha256"]) == (13, 3, sha256(path))
     assert obtain(source, tmp_path / "raw")[1] == entry
     assert len(server.requests) == 1
-    # The publisher changes the file: what was used once is what must be used again.
+    # The publisher changes the file.
     path.unlink()
     server.content = b"one\ntwo\n"
-    with pytest.raises(UsageError, match="text.en is not the right file: its size is 8, not 13 as"):
+    message = "text.en is not the right file: its size is 8, not 13 as .* remove .*lock.json"
+    with pytest.raises(UsageError, match=message):
         obtain(source, tmp_path / "raw")
     assert not path.exists()
+    (tmp_path / "raw" / "lock.json").unlink()
+    assert obtain(source, tmp_path / "raw")[1]["size"] == 8
 
 
 BROKEN = ["", '{"text.en": ', "[1]", '{"text.en": {"size": 1}}', b"\xff"]
@@ -211,12 +216,26 @@ def test_files_of_the_user_come_first_and_are_never_removed(server, tmp_path):
     raw.mkdir()
     (raw / "text.en").write_bytes(b"mine\n")
     source = Source("text.en.gz", f"{server.url}/file")
-    assert obtain(source, folder, raw)[0] == raw / "text.en"
-    assert server.requests == []
+    path, entry = obtain(source, folder, raw)
+    assert path == raw / "text.en" and server.requests == []
+    pin([entry], folder)
     (raw / "text.en").write_bytes(b"yours\n")
     with pytest.raises(UsageError, match="mine/text.en is not the right file: .* not used"):
         obtain(source, folder, raw)
     assert (raw / "text.en").exists()
+
+
+def test_a_directory_without_the_file_says_what_it_has_instead(server, tmp_path, capsys):
+    raw = tmp_path / "mine"
+    for name in ("deep/text.de", *(f"{n}.txt" for n in range(9))):
+        (raw / name).parent.mkdir(parents=True, exist_ok=True)
+        (raw / name).touch()
+    source = Source("2017/de/text.en", f"{server.url}/missing")
+    with pytest.raises(UsageError, match=r"save it as SOMEWHERE/2017/de/text.en and give --raw"):
+        obtain(source, tmp_path / "raw", raw)
+    said = capsys.readouterr().err
+    assert f"{raw} has no 2017/de/text.en, but " in said and "it comes from http" in said
+    assert said.count(".txt") == 8 - said.count("deep/text.de") and ", ...;" in said
 
 
 def test_truncated_files_of_the_user_are_named(tmp_path):

@@ -40,7 +40,7 @@ def test_fastbpe_applies_the_merges_as_subword_nmt_does(tmp_path):
 
 
 def test_codes_are_learnt_apart_where_the_segmentation_is_not_joint(tmp_path):
-    spec = DataSpec.from_mapping({"recipe": "multi30k", "operations": 5, "joint": False})
+    spec = DataSpec.from_mapping({"recipe": "multi30k", "operations": 5, "joint_bpe": False})
     for language in ("de", "en"):
         counts = segmentation.WordCounts()
         counts.update(Counter({word: 3 for word in VOCABULARY[language].split()}))

@@ -14,7 +14,7 @@ def test_a_recipe_fills_what_a_config_leaves_out():
     spec = DataSpec.from_mapping({"recipe": "wmt16_ro_en", "source": "en", "target": "ro"})
     assert (spec.source, spec.target) == ("en", "ro")
     # S2S §4.2: separate segmentations with 25k merges per language.
-    assert (spec.operations, spec.joint) == (25_000, False)
+    assert (spec.operations, spec.joint_bpe, spec.joint_dictionary) == (25_000, False, False)
 
 
 @pytest.mark.parametrize("name", recipes.NAMES)
@@ -28,6 +28,7 @@ def test_every_recipe_has_a_complete_spec_that_survives_json_and_a_command_line(
     assert command[:3] == ["python", "-m", "data_prep"]
     given = vars(parser().parse_args(shlex.split(shlex.join(command))[3:]))
     assert [str(given.pop(key)) for key in ("out", "raw", "jobs")] == ["data/x", "somewhere", "3"]
+    assert (given.pop("max_damaged"), given.pop("any_size")) == (0.01, False)
     assert DataSpec.from_mapping(given) == spec
 
 
@@ -37,14 +38,15 @@ def test_flags_of_every_kind_reach_the_command_line():
             "recipe": "sigmorphon2018",
             "languages": "english german",
             "setting": "medium",
-            "joint": True,
+            "joint_bpe": True,
             "max_ratio": 3,
         }
     )
     assert spec.languages == ("english", "german")
     given = vars(parser().parse_args(spec.command("x")[3:]))
     assert given.pop("out").name == "x"
-    del given["raw"], given["jobs"]
+    for name in ("raw", "jobs", "max_damaged", "any_size"):
+        del given[name]
     assert DataSpec.from_mapping(given) == spec
 
 
@@ -59,7 +61,8 @@ def test_flags_of_every_kind_reach_the_command_line():
         ({}, "unknown recipe 'None'; there are home_assistant, "),
         ({"recipe": "iwslt14", "operations": "10k"}, "operations must be a int, not '10k'"),
         ({"recipe": "iwslt14", "operations": -1}, "operations must be a int, not -1"),
-        ({"recipe": "iwslt14", "joint": "yes"}, "joint must be a bool, not 'yes'"),
+        ({"recipe": "iwslt14", "joint_bpe": "yes"}, "joint_bpe must be a bool, not 'yes'"),
+        ({"recipe": "iwslt14", "joint_dict": True}, "did you mean 'joint_dictionary'"),
         ({"recipe": "iwslt14", "tokenizer": "spacy"}, "tokenizer is moses or none, not 'spacy'"),
         ({"recipe": "iwslt14", "source": "en"}, "must be two languages, not 'en' and 'en'"),
         ({"recipe": "iwslt14", "operations": 0}, "segmentation bpe needs operations"),
@@ -68,3 +71,13 @@ def test_flags_of_every_kind_reach_the_command_line():
 def test_mistakes_are_named(mapping, message):
     with pytest.raises(UsageError, match=message.replace("(", r"\(")):
         DataSpec.from_mapping(mapping)
+
+
+def test_the_older_key_joint_meant_one_segmentation_and_one_dictionary():
+    """As in data.json and in manifests of earlier versions."""
+    for joint in (True, False):
+        spec = DataSpec.from_mapping({"recipe": "iwslt17", "joint": joint})
+        assert (spec.joint_bpe, spec.joint_dictionary) == (joint, joint)
+        record = spec.to_mapping()
+        del record["joint_bpe"], record["joint_dictionary"]
+        assert DataSpec.from_record({**record, "joint": joint}) == spec
