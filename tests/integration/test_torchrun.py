@@ -14,7 +14,7 @@ from fairseq_runs import BASICS, TINY, USER_DIR, Finished, environment, train
 from test_experiments import ROOT, Place
 from test_training import last, weights
 
-import sparse_fairseq.compat  # noqa: F401  (torch.load reads fairseq's checkpoints)
+import sparse_fairseq.register  # noqa: F401  (torch.load reads fairseq's checkpoints)
 
 ARGS = ["--criterion=alpha_relu_loss", "--dropout=0", "--max-epoch=2", "--save-interval-updates=5"]
 PROGRAMS = Path(sys.executable).parent
@@ -123,12 +123,12 @@ def test_experiments_run_shares_each_run_between_workers(tmp_path):
     """Two systems, one after the other: what the first leaves behind must not mislead the
     second."""
     place, log = Place(tmp_path), tmp_path / "log"
-    program = ["-m", "experiments.run", *place.arguments("runs")]
+    program = ["-m", "experiments.run", *place.arguments("runs", "--epochs=1")]
     done = finish(torchrun(["--nproc-per-node=2"], program, log), log)
     assert done.code == 0, done.text[-4000:]
     for system in ("relu15", "softmax"):
         run = tmp_path / f"runs/tiny/{system}/seed1"
-        assert place.json(f"runs/tiny/{system}/seed1/scores.json")["epochs"] == 3
+        assert place.json(f"runs/tiny/{system}/seed1/scores.json")["epochs"] == 1
         (command,) = place.json(f"runs/tiny/{system}/seed1/manifest.json")["commands"]["train"]
         assert "--distributed-world-size=2" in command
         assert "distributed init (rank 1)" in (run / "train.rank1.log").read_text()
