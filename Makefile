@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow wheel lint format bench bench-train demo demo-inflection papers clean FORCE
+.PHONY: help setup test test-slow wheel lint format bench bench-train demo demo-inflection explore papers clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z<][a-z<>\/ -]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,11 @@ clean-%:
 	read answer; \
 	if [ "$$answer" = y ]; then rm -rf "$(DATA)/$(CLEANED)" "$(RUNS)/$(CLEANED)"; \
 	else echo "nothing was removed"; fi
+
+# The page is for the demo unless NAME says which dataset's runs: NAME=multi30k_de_en.
+PORT ?= 8642
+explore: $(INSTALLED) ## a page that shows every possible next word, after make demo (NAME=dataset, PORT=n)
+	@$(BIN)/python -m experiments.explore "$(RUNS)/$(or $(NAME),$(DEMO))" --port "$(PORT)"
 
 papers: $(INSTALLED) ## list every table and figure of the papers, and what makes it
 	@$(BIN)/python -m experiments.papers

@@ -1,0 +1,587 @@
+"use strict";
+
+/* Text from models and corpora is set as text, never as HTML. */
+
+const $ = (id) => document.getElementById(id);
+const SHOWN = 24; // words of a list before "show all"
+let runs = [];
+const cards = new Map(); // run number -> Card
+
+function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name === "className" ? "class" : name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/* Numbers and sentences about lists */
+
+const count = (n) => n.toLocaleString("en");
+
+function percent(p) {
+  const value = 100 * p;
+  if (value === 0 || value === 100) return `${value}%`;
+  if (value < 0.1) return "<0.1%";
+  if (value > 99.9 && value < 100) return ">99.9%";
+  return `${value.toFixed(value < 10 || value > 99 ? 1 : 0)}%`;
+}
+
+function wordCount(n) { return n === 1 ? "1 word" : `${count(n)} words`; }
+
+/** One sentence about a list, and whether it is a certainty. */
+function sentenceAbout(list, run, letters) {
+  const n = list.count;
+  const begin = letters ? ` begin${n === 1 ? "s" : ""} with “${letters}”` : "";
+  if (!run.sparse) {
+    if (!n) return [`No word that the model can spell begins with “${letters}”.`, false];
+    const held = letters ? "" : ` They hold ${percent(1 - list.others_share)} of the probability.`;
+    const most = n === 1 ? "The most probable word" : `The ${n} most probable words`;
+    return [`${most}${letters ? ` that${begin}` : ""} and ${count(list.others)} others: softmax excludes nothing.${held}`, false];
+  }
+  const relu = run.sums_to_one || letters ? "" : ` All scores here sum to ${list.total.toFixed(2)}.`;
+  if (!list.complete) {
+    const rest = `and more behind ${count(list.others)} other beginnings (${percent(list.others_share)} of the probability)`;
+    return [`${n ? `These ${wordCount(n)}${begin ? ` that${begin}` : ""}, ` : ""}${rest}.${relu}`, false];
+  }
+  if (!n && letters) return [`No possible word begins with “${letters}”. You can write it regardless.`, false];
+  if (!n) return ["The model holds every word impossible here.", false];
+  if (letters) return [`${wordCount(n)}${begin} and no other is possible.`, true];
+  return [(n === 1 ? "This one and no other." : `These ${count(n)} and no other.`) + relu, true];
+}
+
+function wordLabel(word) {
+  if (word.name === null) return el("bdi", { className: "special" }, "end of the sentence");
+  if (word.unknown) return el("bdi", { className: "special" }, "a word outside the vocabulary");
+  return el("bdi", {}, word.text);
+}
+
+/* Requests */
+
+class Requests {
+  /** One at a time: a new one ends the one before. Gives null if it was ended. */
+  async post(name, body) {
+    this.abort?.abort();
+    const abort = (this.abort = new AbortController());
+    try {
+      const answer = await fetch(`/api/${name}`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify(body),
+        signal: abort.signal,
+      });
+      const value = await answer.json();
+      if (abort.signal.aborted) return null;
+      if (!answer.ok) throw new Error(value.error);
+      return value;
+    } catch (error) {
+      if (abort.signal.aborted) return null;
+      throw error instanceof TypeError ? new Error("the server does not answer: was it ended?") : error;
+    }
+  }
+}
+
+function fail(error) {
+  $("failure").textContent = error ? error.message : "";
+  $("failure").hidden = !error;
+}
+
+/* A system's translation */
+
+class Card {
+  constructor(run) {
+    this.run = run;
+    this.requests = new Requests();
+    this.listRequests = new Requests();
+    this.open = null; // place of the word whose list is open
+    this.body = el("div", { className: "content" });
+    this.badge = el("span", { className: "badge", hidden: true });
+    this.element = el("article", { className: "card", "aria-label": run.label },
+      el("header", {}, el("h2", {}, run.label), el("small", {}, run.name),
+        run.note ? el("small", { className: "half" }, run.note) : null, this.badge), this.body);
+  }
+
+  async translate(source, names = [], typed = "", end = false, focus = null) {
+    this.source = source;
+    this.body.classList.add("busy");
+    try {
+      const answer = await this.requests.post("translate", { run: this.run.run, source, words: names, typed, end });
+      if (answer) this.show(answer, focus);
+    } catch (error) {
+      this.answer = null;
+      this.badge.hidden = true;
+      this.body.replaceChildren(el("p", { className: "warning", role: "alert" }, error.message));
+    } finally {
+      this.body.classList.remove("busy");
+    }
+  }
+
+  show(answer, focus) {
+    this.answer = answer;
+    this.open = null;
+    this.places = [...answer.words, answer.end];
+    this.sourceWords = answer.source.map((word) =>
+      el("span", { className: word.unknown ? "unknown" : null, title: word.unknown ? "outside the model’s vocabulary" : null }, word.text));
+    this.buttons = this.places.map((word, place) => this.button(word, place));
+    this.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    this.svg.setAttribute("aria-hidden", "true");
+    this.lines = el("div", { className: "lines" }, this.svg,
+      el("p", { className: "source-words", dir: "auto", "aria-label": "Source" }, ...this.sourceWords.flatMap((w) => [w, " "])),
+      el("div", { className: "target-words", dir: "auto", role: "toolbar", "aria-label": `Translation by ${this.run.label}` }, ...this.joined()));
+    this.panel = el("div");
+    this.body.replaceChildren(this.lines, this.panel, this.notes(), this.plain());
+    this.lines.addEventListener("pointerleave", () => this.attend(this.open));
+    this.certify();
+    this.rove(focus ?? 0);
+    if (focus !== null) this.buttons[Math.min(focus, this.buttons.length - 1)].focus();
+  }
+
+  /** Neighbours that were the only possibility share a border, as in S2S Figure 2. */
+  joined() {
+    const parts = [];
+    this.places.forEach((word, place) => {
+      if (!word.only) parts.push(this.buttons[place]);
+      else if (place && this.places[place - 1].only) parts.at(-1).append(this.buttons[place]);
+      else parts.push(el("div", { className: "run" }, this.buttons[place]));
+    });
+    return parts;
+  }
+
+  button(word, place) {
+    const isEnd = word.name === null;
+    const many = `${count(word.possible)}${word.complete ? "" : "+"}`;
+    const small = word.impossible ? "0%" : word.only ? "only" : `${percent(word.score)} · 1 of ${many}`;
+    const said = word.impossible ? "impossible for the model" : word.only ? "the only possibility" :
+      `${percent(word.score)}, one of ${many} possible`;
+    const name = isEnd ? "end of the sentence" : word.text;
+    const classes = ["word", word.given && "given", word.impossible && "impossible", isEnd && "end"];
+    return el("button", {
+      type: "button", className: classes.filter(Boolean).join(" "), "aria-expanded": "false", tabIndex: -1,
+      "aria-label": `${name}: ${said}${this.attentionText(place)}`,
+      onclick: () => (this.open === place ? this.close() : this.list(place)),
+      onkeydown: (event) => this.keys(event, place),
+      onfocus: () => { this.rove(place); this.attend(place); },
+      onblur: () => this.attend(this.open),
+      onpointerenter: () => this.attend(place),
+    }, el("b", {}, isEnd ? "■" : word.text), el("small", {}, small));
+  }
+
+  attentionText(place) {
+    const weights = this.answer.attention?.[place];
+    if (!weights) return "";
+    const best = weights.map((w, i) => [w, i]).filter(([w]) => w > 0.1).sort((a, b) => b[0] - a[0]).slice(0, 3);
+    return best.length ? `; looks at ${best.map(([, i]) => this.answer.source[i].text).join(", ")}` : "";
+  }
+
+  rove(place) {
+    this.buttons.forEach((button, i) => { button.tabIndex = i === Math.min(place, this.buttons.length - 1) ? 0 : -1; });
+  }
+
+  keys(event, place) {
+    const backward = getComputedStyle(this.lines.lastElementChild).direction === "rtl" ? 1 : -1;
+    const to = { ArrowLeft: place + backward, ArrowRight: place - backward, Home: 0, End: this.buttons.length - 1 }[event.key];
+    if (to !== undefined) this.buttons[Math.max(0, Math.min(to, this.buttons.length - 1))].focus();
+    else if (event.key === "ArrowDown") { if (this.open === place) this.focusList(); else this.list(place); }
+    else if (event.key === "Escape" && this.open !== null) this.close();
+    else return;
+    event.preventDefault();
+  }
+
+  /** Lines from a word to the source words that the model looked at. */
+  attend(place) {
+    const weights = place === null || place === undefined ? null : this.answer?.attention?.[place];
+    this.svg.replaceChildren();
+    this.sourceWords.forEach((word, i) => {
+      const weight = weights?.[i] ?? 0;
+      word.classList.toggle("seen", weight >= 0.05);
+      word.style.setProperty("--weight", weight.toFixed(3));
+    });
+    if (!weights) return;
+    const box = this.lines.getBoundingClientRect();
+    const to = this.buttons[place].getBoundingClientRect();
+    weights.forEach((weight, i) => {
+      if (weight < 0.02) return;
+      const from = this.sourceWords[i].getBoundingClientRect();
+      const [x1, y1] = [from.left + from.width / 2 - box.left, from.bottom - box.top];
+      const [x2, y2] = [to.left + to.width / 2 - box.left, to.top - box.top];
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      const bend = Math.max((y2 - y1) / 2, 6);
+      path.setAttribute("d", `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${y2 - bend} ${x2} ${y2}`);
+      path.setAttribute("stroke-width", (0.6 + 3.4 * weight).toFixed(2));
+      path.setAttribute("stroke-opacity", Math.min(1, 0.2 + weight).toFixed(2));
+      this.svg.append(path);
+    });
+  }
+
+  certify() {
+    const proof = this.answer.proof;
+    this.badge.hidden = true;
+    this.badge.classList.remove("open");
+    if (!proof) return;
+    const given = this.answer.words.some((word) => word.given);
+    if (proof.best) {
+      this.badge.textContent = given ? "proved best after your words" : "proved best";
+      this.badge.title = "No other translation has a higher score.";
+    } else if (proof.gap !== null && proof.gap !== undefined) {
+      this.badge.textContent = `at most ${proof.gap.toFixed(2)} from the best`;
+      this.badge.title = "No translation has a log-score that is higher by more than this.";
+      this.badge.classList.add("open");
+    } else return;
+    this.badge.hidden = false;
+  }
+
+  notes() {
+    const list = el("ul", { className: "notes" });
+    const unknown = this.answer.source.filter((word) => word.unknown).map((word) => `“${word.text}”`);
+    if (unknown.length) list.append(el("li", {}, `Outside the model’s vocabulary: ${unknown.join(", ")}.`));
+    for (const word of this.answer.words) if (word.given) noteAbout(word, list);
+    if (this.answer.proof?.forced) list.append(el("li", {}, "The model knows no way to end this translation; it was cut here."));
+    return list;
+  }
+
+  plain() {
+    const copy = el("button", { type: "button", className: "quiet", onclick: async () => {
+      try {
+        await navigator.clipboard.writeText(this.answer.text);
+        copy.textContent = "Copied";
+      } catch { copy.textContent = "Select the text to copy it"; }
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    } }, "Copy");
+    const edit = el("button", { type: "button", className: "quiet", onclick: () => writer.take(this) }, "Edit below");
+    return el("p", { className: "plain" }, el("span", { dir: "auto" }, this.answer.text), el("span", { className: "tools" }, edit, " ", copy));
+  }
+
+  /* The list of what could stand in a place */
+
+  async list(place) {
+    this.close(false);
+    this.open = place;
+    this.buttons[place].setAttribute("aria-expanded", "true");
+    this.attend(place);
+    const names = this.answer.words.slice(0, place).map((word) => word.name);
+    try {
+      const found = await this.listRequests.post("alternatives", { run: this.run.run, source: this.source, words: names });
+      if (found && this.open === place) this.showList(place, names, found);
+    } catch (error) {
+      this.panel.replaceChildren(el("p", { className: "warning", role: "alert" }, error.message));
+    }
+  }
+
+  showList(place, names, found) {
+    const current = this.places[place];
+    const name = current.name === null ? "the end" : `“${current.text}”`;
+    const [sentence, sure] = sentenceAbout(found, this.run, "");
+    const list = el("ul", { className: "words", role: "listbox", "aria-label": `Words that could stand in place of ${name}` });
+    const choose = (word) => this.choose(place, names, word);
+    const fill = (n) => list.replaceChildren(...found.words.slice(0, n).map((word, i) => el("li", {
+      role: "option", tabIndex: i ? -1 : 0, "aria-selected": String(word.name === current.name),
+      onclick: () => choose(word), onkeydown: (event) => this.listKeys(event, () => choose(word)),
+    }, wordLabel(word), el("small", {}, percent(word.score)))));
+    fill(SHOWN);
+    shareBars(list, found.words, found.total);
+    const more = el("button", { type: "button", className: "quiet more", hidden: found.words.length <= SHOWN, onclick: () => {
+      fill(found.words.length);
+      shareBars(list, found.words, found.total);
+      more.hidden = true;
+      list.children[SHOWN].focus();
+    } }, `Show all ${count(found.words.length)}`);
+    const input = el("input", { type: "text", dir: "auto", autocomplete: "off", spellcheck: false, maxLength: 200, "aria-label": `Your own words in place of ${name}`, placeholder: "or your own" });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && input.value.trim()) this.own(place, names, input.value);
+      else if (event.key === "Escape") this.close();
+    });
+    this.panel.replaceChildren(el("div", { className: "panel" },
+      el("h3", {}, `In place of ${name}`, el("button", { type: "button", className: "quiet", "aria-label": "Close the list", onclick: () => this.close() }, "Close")),
+      el("p", { role: "status" }, sure ? el("strong", {}, sentence) : sentence), list, more,
+      el("div", { className: "own" }, input,
+        el("button", { type: "button", className: "quiet", onclick: () => input.value.trim() && this.own(place, names, input.value) }, "Use it"))));
+    this.focusList();
+  }
+
+  focusList() {
+    const list = this.panel.querySelector("[role=listbox]");
+    (list?.querySelector("[aria-selected=true]") ?? list?.firstElementChild ?? this.panel.querySelector("input"))?.focus();
+  }
+
+  listKeys(event, choose) {
+    const item = event.currentTarget;
+    const to = { ArrowDown: item.nextElementSibling, ArrowRight: item.nextElementSibling, ArrowUp: item.previousElementSibling,
+      ArrowLeft: item.previousElementSibling, Home: item.parentNode.firstElementChild, End: item.parentNode.lastElementChild };
+    if (event.key in to) to[event.key]?.focus();
+    else if (event.key === "Enter" || event.key === " ") choose();
+    else if (event.key === "Escape") this.close();
+    else if (event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      this.panel.querySelector("input").focus(); // the letter goes there
+      return;
+    } else return;
+    event.preventDefault();
+  }
+
+  choose(place, names, word) {
+    if (word.name === null) this.translate(this.source, names, "", true, place);
+    else this.translate(this.source, [...names, word.name], "", false, place);
+  }
+
+  own(place, names, text) { this.translate(this.source, names, text, false, place); }
+
+  close(focus = true) {
+    this.panel?.replaceChildren();
+    if (this.open === null) return;
+    const button = this.buttons[this.open];
+    this.open = null;
+    button.setAttribute("aria-expanded", "false");
+    if (focus) button.focus();
+    else this.attend(null);
+  }
+}
+
+function noteAbout(word, list) {
+  if (word.unknown) list.append(el("li", {}, `“${word.text}” is outside the model’s vocabulary; going on regardless.`));
+  else if (word.impossible) list.append(el("li", {}, `“${word.text}”: the model gives this word probability 0; going on regardless.`));
+}
+
+function shareBars(list, words, total) {
+  [...list.children].forEach((item, i) => item.style.setProperty("--share", Math.min(1, words[i].score / (total || 1)).toFixed(4)));
+}
+
+/* Writing with suggestions */
+
+const writer = {
+  requests: new Requests(),
+  anchor: { text: "", names: [] }, // what was accepted: its words are known and not divided anew
+  found: null,
+  selected: 0,
+  hidden: false,
+
+  get run() { return runs[Number($("writer").value)]; },
+
+  begin(source) {
+    this.source = source;
+    $("write").hidden = false;
+    $("draft").value = "";
+    this.anchor = { text: "", names: [] };
+    this.hidden = false;
+    this.suggest();
+  },
+
+  /** Goes on with a card's translation. */
+  take(card) {
+    $("writer").value = String(card.run.run);
+    $("draft").value = card.answer.text;
+    this.anchor = { text: card.answer.text, names: card.answer.words.map((word) => word.name) };
+    $("draft").focus();
+    this.suggest();
+  },
+
+  /** The words accepted so far, as far as the text still begins with them, and the rest of it. */
+  parts() {
+    const text = $("draft").value;
+    const { text: kept, names } = this.anchor;
+    const rest = text.slice(kept.length);
+    const stands = kept && text.startsWith(kept) && !/^[\p{L}\p{N}\p{M}'’]/u.test(rest);
+    return stands ? { names, rest } : { names: [], rest: text };
+  },
+
+  async suggest() {
+    if (!this.source || !this.run) return;
+    const { names, rest } = this.parts();
+    try {
+      const found = await this.requests.post("suggest", { run: this.run.run, source: this.source, words: names, typed: rest });
+      if (!found) return;
+      fail(null);
+      this.found = found;
+      this.selected = 0;
+      this.show();
+    } catch (error) {
+      this.found = null;
+      $("suggestions").replaceChildren();
+      $("ghost").replaceChildren();
+      $("summary").textContent = error.message;
+    }
+  },
+
+  show() {
+    const { found } = this;
+    const isOpen = !this.hidden && found.candidates.length > 0;
+    const [sentence, sure] = sentenceAbout(found, this.run, found.letters);
+    const isDone = sure && found.count === 1 && found.candidates[0].name === null;
+    $("summary").replaceChildren(isDone ? el("strong", {}, "Complete: nothing else can follow.") : sure ? el("strong", {}, sentence) : sentence);
+    $("suggestions").replaceChildren(...(isOpen ? found.candidates.slice(0, SHOWN).map((word, i) => el("li", {
+      id: `suggestion-${i}`, role: "option", "aria-selected": String(i === this.selected),
+      onpointerdown: (event) => event.preventDefault(), // the text keeps the focus
+      onclick: () => { this.accept([word]); $("draft").focus(); },
+    }, this.marked(word), el("small", {}, percent(word.score)))) : []));
+    shareBars($("suggestions"), found.candidates, found.total);
+    if (isOpen && found.count > SHOWN) $("summary").append(` The first ${SHOWN} are shown.`);
+    $("draft").setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) $("draft").setAttribute("aria-activedescendant", `suggestion-${this.selected}`);
+    else $("draft").removeAttribute("aria-activedescendant");
+    $("draft-notes").replaceChildren();
+    for (const word of found.words) noteAbout(word, $("draft-notes"));
+    this.showGhost();
+  },
+
+  marked(word) {
+    const label = wordLabel(word);
+    const { letters } = this.found;
+    if (word.name === null || word.unknown || !letters || !word.text.toLowerCase().startsWith(letters.toLowerCase())) return label;
+    label.replaceChildren(el("mark", {}, word.text.slice(0, letters.length)), word.text.slice(letters.length));
+    return label;
+  },
+
+  /** The text without the letters of the word that is being written. */
+  base() {
+    let text = $("draft").value.trimEnd();
+    const { letters } = this.found;
+    if (letters && text.endsWith(letters)) text = text.slice(0, -letters.length).trimEnd();
+    return text;
+  },
+
+  showGhost() {
+    const ahead = this.hidden ? [] : this.found.ahead.filter((word) => word.name !== null);
+    const written = $("draft").value;
+    const whole = this.base() + ahead.map((word) => word.insert).join("");
+    const fits = ahead.length && whole.toLowerCase().startsWith(written.trimEnd().toLowerCase());
+    let rest = fits ? whole.slice(written.trimEnd().length) : "";
+    if (written !== written.trimEnd()) rest = rest.trimStart();
+    $("ghost").replaceChildren(written, el("span", {}, rest));
+  },
+
+  accept(words) {
+    const real = words.filter((word) => word.name !== null && !word.unknown);
+    if (!real.length) return;
+    const names = this.found.words.map((word) => word.name);
+    const text = this.base() + real.map((word) => word.insert).join("");
+    this.anchor = { text, names: [...names, ...real.map((word) => word.name)] };
+    $("draft").value = `${text} `;
+    this.autoSpace = true;
+    this.suggest();
+  },
+
+  keys(event) {
+    const { found } = this;
+    const isOpen = found && !this.hidden && found.candidates.length > 0;
+    const shown = Math.min(found?.candidates.length ?? 0, SHOWN);
+    const ahead = found?.ahead.filter((word) => word.name !== null) ?? [];
+    if (event.isComposing) return;
+    if (event.key === "Tab" && !event.shiftKey && isOpen && (ahead.length || this.acceptable())) {
+      this.accept(this.selected === 0 && ahead.length ? ahead : [found.candidates[this.selected]]);
+    } else if (event.key === "ArrowRight" && (event.ctrlKey || event.metaKey) && ahead.length && this.atEnd()) {
+      this.accept(ahead.slice(0, 1));
+    } else if ((event.key === "ArrowDown" || event.key === "ArrowUp") && isOpen) {
+      this.selected = (this.selected + (event.key === "ArrowDown" ? 1 : shown - 1)) % shown;
+      this.show();
+      $(`suggestion-${this.selected}`).scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Escape") {
+      this.hidden = true;
+      if (found) this.show();
+    } else if (event.key === "Enter") {
+      if (isOpen && this.selected > 0) this.accept([found.candidates[this.selected]]);
+    } else return;
+    event.preventDefault();
+  },
+
+  acceptable() {
+    const word = this.found.candidates[this.selected];
+    return word && word.name !== null && !word.unknown;
+  },
+
+  atEnd() { return $("draft").selectionStart === $("draft").value.length; },
+
+  typed(event) {
+    const draft = $("draft");
+    // The space that came with a suggestion gives way to a full stop or comma.
+    if (this.autoSpace && event.inputType === "insertText" && /^[.,;:!?%)\]}…]$/.test(event.data ?? "") && draft.value.endsWith(` ${event.data}`)) {
+      draft.value = draft.value.slice(0, -2) + event.data;
+    }
+    this.autoSpace = false;
+    this.hidden = false;
+    $("ghost").replaceChildren(draft.value);
+    this.suggest();
+  },
+};
+
+/* The page */
+
+function chosen() {
+  return [...$("systems").querySelectorAll("input:checked")].map((box) => Number(box.value));
+}
+
+async function translateAll() {
+  const source = $("source").value.trim();
+  if (!source) {
+    fail(new Error("Type a sentence first."));
+    $("source").focus();
+    return;
+  }
+  fail(null);
+  layOut();
+  $("translate").setAttribute("aria-busy", "true");
+  const work = chosen().map((number) => cards.get(number).translate(source));
+  if (writer.source !== source) writer.begin(source);
+  await Promise.all(work);
+  $("translate").removeAttribute("aria-busy");
+}
+
+/** The cards of the systems that are chosen, in their order. */
+function layOut() {
+  const numbers = chosen();
+  $("cards").replaceChildren(...numbers.map((number) => {
+    if (!cards.has(number)) cards.set(number, new Card(runs[number]));
+    return cards.get(number).element;
+  }));
+  $("cards").classList.toggle("many", numbers.length > 1);
+}
+
+function chooseSystems() {
+  layOut();
+  const source = writer.source;
+  if (!source) return;
+  for (const number of chosen()) if (cards.get(number).source !== source) cards.get(number).translate(source);
+}
+
+function systemBox(run, isChosen) {
+  if (run.problem) return el("span", { className: "broken" }, `${run.label} `, el("small", {}, `cannot be used: ${run.problem}`));
+  return el("label", { title: run.name }, el("input", { type: "checkbox", value: String(run.run), checked: isChosen, onchange: chooseSystems }),
+    run.label, run.note ? el("small", { className: "half" }, "half-trained") : null);
+}
+
+function example(text) {
+  return el("button", { type: "button", dir: "auto", title: text, onclick: () => {
+    $("source").value = text;
+    translateAll();
+  } }, text);
+}
+
+async function begin() {
+  try {
+    const answer = await (await fetch("/api/runs")).json();
+    runs = answer.runs;
+  } catch { fail(new Error("the server does not answer: was it ended?")); return; }
+  const usable = runs.filter((run) => !run.problem);
+  const first = new Set(usable.slice(0, 3).map((run) => run.run));
+  $("systems").append(...runs.map((run) => systemBox(run, first.has(run.run))));
+  $("writer").append(...usable.map((run) => el("option", { value: String(run.run) }, run.label)));
+  $("writer").value = String((usable.find((run) => run.sparse) ?? usable[0]).run);
+  const names = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
+  const name = (code) => { try { return names.of(code); } catch { return code; } };
+  $("pair").textContent = `${name(usable[0].source)} → ${name(usable[0].target)}`;
+  $("source").lang = usable[0].source;
+  $("draft").lang = usable[0].target;
+  $("examples").append(...usable[0].examples.map(example));
+  $("translate").addEventListener("click", translateAll);
+  $("source").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.isComposing) { event.preventDefault(); translateAll(); }
+  });
+  $("draft").addEventListener("input", (event) => writer.typed(event));
+  $("draft").addEventListener("keydown", (event) => writer.keys(event));
+  $("writer").addEventListener("change", () => writer.suggest());
+  addEventListener("resize", () => cards.forEach((card) => card.answer && card.element.isConnected && card.attend(card.open)));
+  $("source").focus({ preventScroll: true });
+}
+
+begin();
