@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow wheel lint format bench bench-train demo demo-inflection explore papers clean FORCE
+.PHONY: help setup test test-slow wheel lint format bench bench-train demo demo-inflection own explore papers clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z<][a-z<>\/ -]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ help: ## list the targets
 	@echo "  make <dataset>/report               tables and figures in runs/<dataset>/report.html"
 	@echo "  make clean-<dataset>                remove its data and runs, after a question"
 	@echo "datasets: $(DATASETS)"
-	@echo "options:  RAW=dir SEEDS=\"1 2 3\" EPOCHS=n GPUS=n JOBS=n LANGUAGES=\"…\" RUNS=dir DATA=dir; make -n shows all commands"
+	@echo "options:  RAW=dir SEEDS=\"1 2 3\" EPOCHS=n GPUS=n JOBS=n LANGUAGES=\"…\" RUNS=dir DATA=dir CONFIGS=dir; make -n shows all commands"
 
 setup: $(INSTALLED) ## create .venv and install the pinned dependencies
 
@@ -75,17 +75,28 @@ DATA ?= data
 RUNS ?= runs
 # demo.yaml is the demo in any language pair: demo_de_en, demo_fr_en ...
 DEMOS := $(filter demo_%,$(foreach goal,$(MAKECMDGOALS),$(firstword $(subst /, ,$(goal)))))
-CONFIGS := $(basename $(notdir $(wildcard experiments/configs/*.yaml)))
-DATASETS := $(sort $(filter-out demo,$(CONFIGS)) demo_de_en $(DEMOS))
+# Configs of your own, in a folder of your own; `make own` writes there.
+CONFIGS ?= configs
+NAMES := $(basename $(notdir $(wildcard experiments/configs/*.yaml $(CONFIGS)/*.yaml)))
+DATASETS := $(sort $(filter-out demo,$(NAMES)) demo_de_en $(DEMOS))
 RUN := $(BIN)/python -m experiments.run
 DRY_RUN := $(if $(findstring n,$(firstword -$(MAKEFLAGS))),--dry-run)
 OPTIONS := $(DRY_RUN) --data-root="$(DATA)" --runs-root="$(RUNS)" \
 	$(if $(RAW),--raw="$(RAW)") $(if $(SEEDS),--seeds="$(SEEDS)") \
 	$(if $(EPOCHS),--epochs="$(EPOCHS)") $(if $(LANGUAGES),--languages="$(LANGUAGES)") \
 	$(if $(GPUS),--gpus="$(GPUS)") $(if $(JOBS),--jobs="$(JOBS)")
+given = $(if $(filter-out undefined file,$(origin $(1))),$(2)="$($(1))")
+OWN_CONFIGS := $(or $(if $(wildcard $(CONFIGS)/.),--configs="$(CONFIGS)"),$(call given,CONFIGS,--configs))
 
 demo: $(INSTALLED) ## four systems on a real corpus, 20 minutes on two cores (PAIR=fr-en, EPOCHS=1)
 	+@$(RUN) demo --pair="$(PAIR)" --report $(OPTIONS)
+
+own: $(INSTALLED) ## your own text: NAME=mine PAIR=de-en TRAIN=path/train (docs/own-data.md)
+	+@$(BIN)/python -m experiments.own $(call given,NAME,--name) $(call given,PAIR,--pair) \
+		$(call given,TRAIN,--train) $(call given,VALID,--valid) $(call given,TEST,--test) \
+		$(call given,SEGMENTATION,--segmentation) $(call given,OPERATIONS,--operations) \
+		$(call given,SYSTEMS,--systems) $(call given,CONFIG,--config) \
+		--configs="$(CONFIGS)" $(OPTIONS)
 
 demo-inflection: $(INSTALLED) ## inflect French verbs, two systems, 6 minutes on two cores
 	+@$(RUN) demo_inflection --report $(OPTIONS)
@@ -93,12 +104,12 @@ demo-inflection: $(INSTALLED) ## inflect French verbs, two systems, 6 minutes on
 # A sweep over α is a figure, so it ends with the page that shows it.
 .PHONY: $(DATASETS)
 $(DATASETS): $(INSTALLED)
-	+@$(RUN) $@ $(if $(filter %_alphas,$@),--report) $(OPTIONS)
+	+@$(RUN) $@ $(if $(filter %_alphas,$@),--report) $(OPTIONS) $(OWN_CONFIGS)
 
 # <dataset>/data, <dataset>/report, <dataset>/<system>/seed<N>, <dataset>/<system>/seed<N>/<stage>
 define dataset_targets
 $(1)/%: $(INSTALLED) FORCE
-	+@$(RUN) $$(subst /, ,$$@) $(OPTIONS)
+	+@$(RUN) $$(subst /, ,$$@) $(OPTIONS) $(OWN_CONFIGS)
 endef
 $(foreach dataset,$(DATASETS),$(eval $(call dataset_targets,$(dataset))))
 

@@ -67,18 +67,30 @@ def name_of_part(dataset: str, languages: Iterable[str]) -> str:
     return f"{dataset}_{len(names)}languages_{digest}"
 
 
-def load_config(dataset: str, folder: Path = CONFIGS) -> Config:
-    """The config of a dataset; `demo_fr_en` is configs/demo.yaml with other languages."""
-    values = _read(folder, dataset)
+def load_config(dataset: str, own: Path | None = None) -> Config:
+    """The config of a dataset, of a folder of one's own before ours.
+
+    `demo_fr_en` is configs/demo.yaml with other languages.
+    """
+    values = read_values(dataset, own)
     if values is None and (match := re.fullmatch(r"(demo)_([\w-]+)_([\w-]+)", dataset)):
-        values = _read(folder, match[1])
+        values = read_values(match[1], own)
         if values is not None:
             data = values.get("data") or {}
             values["data"] = {**data, "source": match[2], "target": match[3]}
     if values is None:
-        names = [path.stem for path in folder.glob("*.yaml")]
+        names = {path.stem for folder in _folders(own) for path in folder.glob("*.yaml")}
         raise UsageError(unknown("dataset", dataset, names))
     return _check(dataset, values)
+
+
+def _folders(own: Path | None) -> list[Path]:
+    return [CONFIGS] if own is None else [own, CONFIGS]
+
+
+def read_values(name: str, own: Path | None = None) -> Flags | None:
+    """What a config says, with what it extends; nothing is checked."""
+    return _read(_folders(own), name)
 
 
 def recorded_config(values: Flags) -> Config:
@@ -86,37 +98,43 @@ def recorded_config(values: Flags) -> Config:
     return _check(str(values["dataset"]), values)
 
 
-def _read(folder: Path, name: str, extended: tuple[str, ...] = ()) -> Flags | None:
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
+def _read(folders: list[Path], name: str, extended: tuple[str, ...] = ()) -> Flags | None:
+    paths = [folder / f"{name}.yaml" for folder in folders]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
         return None
+    values = read_yaml(path)
+    base_name = values.pop("extends", None)
+    if base_name is None:
+        return values
+    if base_name in (name, *extended):
+        raise UsageError(f"{path}: extends {base_name}, which extends it")
+    base = _read(folders, str(base_name), (name, *extended))
+    if base is None:
+        raise UsageError(f"{path}: extends {base_name}, which is not there")
+    return merged(base, values)
+
+
+def read_yaml(path: Path) -> Flags:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}: has no keys")
-    base_name = values.pop("extends", None)
-    if base_name is None:
-        return values
-    if base_name in (name, *extended):
-        raise UsageError(f"{path}: extends {base_name}, which extends it")
-    base = _read(folder, str(base_name), (name, *extended))
-    if base is None:
-        raise UsageError(f"{path}: extends {base_name}, which is not there")
-    return _merged(base, values)
+    return values
 
 
-def _merged(base: Flags, values: Flags) -> Flags:
+def merged(base: Flags, values: Flags) -> Flags:
     """``values`` over ``base``; a flag set to null is taken out."""
-    merged = dict(base)
+    both = dict(base)
     for key, value in values.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
             section = {**base[key], **value}
-            merged[key] = {name: x for name, x in section.items() if x is not None}
+            both[key] = {name: x for name, x in section.items() if x is not None}
         else:
-            merged[key] = value
-    return merged
+            both[key] = value
+    return both
 
 
 def _check(dataset: str, values: Flags) -> Config:

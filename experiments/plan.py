@@ -58,8 +58,9 @@ class Plan:
         words = ["make", "/".join([_dataset(self.options), *parts])]
         if self.options.languages:
             words.append(f'LANGUAGES="{self.options.languages}"')
-        for name, path in (("DATA", self.options.data_root), ("RUNS", self.options.runs_root)):
-            if path != ROOT / name.lower():
+        folders = {"DATA": "data_root", "RUNS": "runs_root", "CONFIGS": "configs"}
+        for name, option in folders.items():
+            if (path := getattr(self.options, option)) not in (None, ROOT / name.lower()):
                 words.append(f"{name}={shlex.quote(readable(path))}")
         return " ".join(words)
 
@@ -141,6 +142,8 @@ def make_plan(options: argparse.Namespace) -> Plan:
         # Commands run at the project's root, whatever directory the call came from.
         if (path := getattr(options, name)) is not None:
             setattr(options, name, path.expanduser().absolute())
+    if options.configs is not None and not options.configs.is_dir():
+        raise UsageError(f"CONFIGS={options.configs}: there is no such directory")
     config = _with_options(load_config(_dataset(options), options.configs), options)
     if options.system == "data":  # make <dataset>/data
         return Plan(config, [], ("data",), options)

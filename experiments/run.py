@@ -22,7 +22,6 @@ from data_prep.files import lock
 from sparse_fairseq.errors import UsageError
 
 from .commands import ROOT, Workers, find_workers, launched_rank, readable
-from .config import CONFIGS
 from .flags import check_command
 from .plan import STAGES, Plan, make_plan
 from .processes import Processes, StageFailed, termination_as_interrupt
@@ -52,7 +51,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--languages", help="restrict the data to these languages")
     parser.add_argument("--gpus", type=int, help="how many to use; default: all there are")
     parser.add_argument("--jobs", type=int, help="runs side by side; default: cores, 1 on GPUs")
-    parser.add_argument("--configs", type=Path, default=CONFIGS, help="a folder of your own")
+    parser.add_argument("--configs", type=Path, help="a folder of configs of your own")
     parser.add_argument("--data-root", type=Path, default=ROOT / "data")
     parser.add_argument("--runs-root", type=Path, default=ROOT / "runs")
     return parser.parse_args(arguments)
