@@ -85,7 +85,8 @@ OPTIONS := $(DRY_RUN) --data-root="$(DATA)" --runs-root="$(RUNS)" \
 	$(if $(RAW),--raw="$(RAW)") $(if $(SEEDS),--seeds="$(SEEDS)") \
 	$(if $(EPOCHS),--epochs="$(EPOCHS)") $(if $(LANGUAGES),--languages="$(LANGUAGES)") \
 	$(if $(GPUS),--gpus="$(GPUS)") $(if $(JOBS),--jobs="$(JOBS)")
-given = $(if $(filter-out undefined file,$(origin $(1))),$(2)="$($(1))")
+# What stands on the command line; $$NAME is in the environment of many a shell.
+given = $(if $(findstring command line,$(origin $(1))),$(2)="$($(1))")
 OWN_CONFIGS := $(or $(if $(wildcard $(CONFIGS)/.),--configs="$(CONFIGS)"),$(call given,CONFIGS,--configs))
 
 demo: $(INSTALLED) ## four systems on a real corpus, 20 minutes on two cores (PAIR=fr-en, EPOCHS=1)
