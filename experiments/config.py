@@ -42,7 +42,7 @@ class Config:
     generate: Flags  # flags of fairseq-generate
     paper: str | None = None  # SE or S2S
     seeds: tuple[int, ...] = (1,)
-    softmax: Flags = dataclasses.field(default_factory=lambda: {"criterion": "cross_entropy"})
+    softmax: Flags = dataclasses.field(default_factory=lambda: {"criterion": "softmax_loss"})
     # None: the architecture's own attention. same: the α of the output. Or a number.
     attention_alpha: str | float | None = None
     metric: str = "bleu"  # or inflection

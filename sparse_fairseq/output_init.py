@@ -11,7 +11,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from .functional import gaussian_tau
-from .output_transform import output_layer
+from .output_transform import output_projection_of
 
 
 def scale_to_xavier(decoder: nn.Module) -> float:
@@ -20,7 +20,7 @@ def scale_to_xavier(decoder: nn.Module) -> float:
     Rescaling what fairseq drew, rather than drawing anew, leaves the random numbers of the rest of
     the model as they are, pretrained embeddings useful and the padding row zero.
     """
-    layer = output_layer(decoder)
+    layer = output_projection_of(decoder)
     if layer is None:
         raise ValueError(f"{type(decoder).__name__} has no output layer that can be initialised")
     vocab, hidden = layer.weight.shape
@@ -37,14 +37,14 @@ def scale_to_xavier(decoder: nn.Module) -> float:
 
 def is_tied(decoder: nn.Module) -> bool:
     embedding = getattr(decoder, "embed_tokens", None)
-    layer = output_layer(decoder)
+    layer = output_projection_of(decoder)
     return layer is not None and getattr(embedding, "weight", None) is layer.weight
 
 
 def formula_tau(decoder: nn.Module, alpha: float) -> float:
     """SE Eq. 3 with the σ that the logits of this decoder have: layer-normalised states [d] have
     norm √d, so σ = √d · rms(W), whatever initialised W and whatever it is tied to."""
-    layer = output_layer(decoder)
+    layer = output_projection_of(decoder)
     if layer is None or not _ends_in_layer_norm(decoder):
         raise ValueError(
             "the formula holds for layer-normalised states straight before the output layer, "

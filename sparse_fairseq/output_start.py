@@ -22,7 +22,7 @@ from .output_transform import (
     OutputSettings,
     OutputTransform,
     attach_output_transform,
-    output_layer,
+    output_projection_of,
 )
 from .workers import agreed
 
@@ -99,14 +99,15 @@ class OutputStart:
     def _first_settings(self, decoder: nn.Module) -> OutputSettings:
         """What the criterion asks for, with output weights as --output-init says."""
         wanted = requested_output(self.criterion)
-        if wanted.kind != "softmax" and getattr(decoder, "adaptive_softmax", None) is not None:
+        ours = isinstance(self.criterion, SparseCriterion)
+        if ours and getattr(decoder, "adaptive_softmax", None) is not None:
             raise UsageError(
                 f"{wanted.kind} needs the logits of the whole vocabulary: "
                 "drop --adaptive-softmax-cutoff"
             )
         init = str(self.cfg.output_init)
         if init == "auto":
-            known = wanted.kind != "softmax" and output_layer(decoder) is not None
+            known = wanted.kind != "softmax" and output_projection_of(decoder) is not None
             init = "xavier" if known else "fairseq"
         if init == "fairseq":
             return wanted

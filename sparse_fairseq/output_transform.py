@@ -4,7 +4,6 @@ It is a submodule of the decoder and its settings are part of the model's state,
 and decoding cannot disagree. It holds no math (`functional` does) and no flags (the task does).
 """
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -74,6 +73,15 @@ class OutputSettings:
         return cls(KINDS[kind.index(1.0)], alpha, None if tau != tau else tau, input_scale)
 
 
+@dataclass
+class LossRequest:
+    """What a decoder's output layer is asked for in place of logits, and what it adds to it."""
+
+    target: Tensor
+    options: dict[str, Any]
+    stats: F.RowStats | None = None
+
+
 class OutputTransform(nn.Module):
     """Scores, log-scores and loss of logits [..., vocabulary], as `settings` say."""
 
@@ -81,7 +89,7 @@ class OutputTransform(nn.Module):
         super().__init__()
         self.settings = settings or OutputSettings()
         self.found_in_checkpoint = False  # by the last load_state_dict
-        self._fused_target: Tensor | None = None
+        self._request: LossRequest | None = None  # while `loss_of` runs the model
 
     @property
     def kind(self) -> str:
@@ -136,19 +144,37 @@ class OutputTransform(nn.Module):
             features, weight, target, self.alpha, bias, solver=solver, **options
         )
 
-    @contextmanager
-    def fused(self, target: Tensor, **options: Any):
-        """While this lasts, the decoder's output layer answers with the loss of each target
-        instead of logits, and adds RowStats to the list that this yields.
+    def loss_of(
+        self, model: nn.Module, sample: dict, target: Tensor, fuse: bool, **options: Any
+    ) -> tuple[Tensor, F.RowStats]:
+        """(loss of each target, RowStats) of a batch; `options` are those of `loss`.
 
-        The loss is part of the model's forward pass that way, as distributed training needs it:
-        a weight that is used outside of it looks unused there.
+        With `fuse` (see `can_fuse`) the decoder's output layer answers with the losses: there are
+        never logits of the whole batch. It does so inside of the model's forward pass, because
+        DDP, FSDP and the like take a weight that is used outside of it for unused. This call is
+        the only one during which a model returns anything but logits.
         """
-        self._fused_target, self._fused_options, self._fused_stats = target, options, []
+        if not fuse:
+            logits = model(**sample["net_input"])[0]
+            return self.loss(logits, target, reduction="none", **options)
+        self._request = request = LossRequest(target, options)
         try:
-            yield self._fused_stats
+            loss = model(**sample["net_input"])[0]
         finally:
-            self._fused_target = None
+            self._request = None
+        assert request.stats is not None
+        return loss, request.stats
+
+    def answer(self, layer: nn.Module, features: Tensor) -> Tensor | None:
+        """The loss that `loss_of` asks for, from the output layer's input; None: logits are
+        wanted."""
+        request = self._request
+        if request is None:
+            return None
+        loss, request.stats = self.linear_loss(
+            features, layer, request.target, reduction="none", **request.options
+        )
+        return loss
 
     def scale_input(self, module: nn.Module, args: tuple, embedded: Tensor) -> Tensor | None:
         """Forward hook for embeddings that share the output layer's weights."""
@@ -176,13 +202,14 @@ class OutputTransform(nn.Module):
 
 
 def attach_output_transform(model: nn.Module) -> OutputTransform:
-    """Gives the model's decoder an OutputTransform (softmax until told otherwise)."""
+    """Gives the model's decoder an OutputTransform (softmax until told otherwise), and methods that
+    ask it in place of two of fairseq's: fairseq has no other place for either."""
     decoder = model.decoder
     transform = decoder.output_transform = OutputTransform()
     decoder.get_normalized_probs = MethodType(_get_normalized_probs, decoder)
-    layer = output_layer(decoder)
-    if _is_plain_projection(decoder):
-        decoder.output_layer = MethodType(_output_layer, decoder)
+    if _has_plain_output_layer(decoder):
+        decoder.output_layer = MethodType(_logits_or_loss, decoder)
+    layer = output_projection_of(decoder)
     for module in model.modules():
         if layer is not None and isinstance(module, nn.Embedding) and module.weight is layer.weight:
             module.register_forward_hook(transform.scale_input)
@@ -196,7 +223,13 @@ def _get_normalized_probs(self, net_output, log_probs, sample=None):
     return transform.log_scores(net_output[0]) if log_probs else transform.scores(net_output[0])
 
 
-def _is_plain_projection(decoder: nn.Module) -> bool:
+def _logits_or_loss(self, features, **kwargs):
+    """In place of fairseq's `output_layer`."""
+    loss = self.output_transform.answer(output_projection_of(self), features)
+    return type(self).output_layer(self, features, **kwargs) if loss is None else loss
+
+
+def _has_plain_output_layer(decoder: nn.Module) -> bool:
     """Whether decoder.output_layer is fairseq's own F.linear and nothing more."""
     own = getattr(type(decoder), "output_layer", None)
     return own in (TransformerDecoderBase.output_layer, LSTMDecoder.output_layer)
@@ -206,8 +239,8 @@ def can_fuse(decoder: nn.Module) -> bool:
     """Whether the decoder's output layer can answer with a loss: whether nothing but the product
     with its weight makes the logits. That may change while a model lives: layers are wrapped,
     quantised, watched."""
-    layer = output_layer(decoder)
-    ours = getattr(getattr(decoder, "output_layer", None), "__func__", None) is _output_layer
+    layer = output_projection_of(decoder)
+    ours = getattr(getattr(decoder, "output_layer", None), "__func__", None) is _logits_or_loss
     return ours and layer is not None and _is_plain_layer(layer)
 
 
@@ -220,22 +253,7 @@ def _is_plain_layer(layer: nn.Module) -> bool:
     return plain and "forward" not in vars(layer) and not others
 
 
-def _output_layer(self, features, **kwargs):
-    transform = self.output_transform
-    if transform._fused_target is None:
-        return type(self).output_layer(self, features, **kwargs)
-    loss, stats = transform.linear_loss(
-        features,
-        output_layer(self),
-        transform._fused_target,
-        reduction="none",
-        **transform._fused_options,
-    )
-    transform._fused_stats.append(stats)
-    return loss
-
-
-def output_layer(decoder: nn.Module) -> nn.Module | None:
+def output_projection_of(decoder: nn.Module) -> nn.Module | None:
     """The module whose `weight` [vocabulary, hidden] makes the logits, or None if there is none."""
     for name in ("output_projection", "fc_out", "fc3"):
         layer = getattr(decoder, name, None)

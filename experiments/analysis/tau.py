@@ -26,7 +26,7 @@ from torch import Tensor
 from sparse_fairseq.functional import batch_tau, xavier_tau
 from sparse_fairseq.functional.tau import gaussian_support
 from sparse_fairseq.output_init import formula_tau
-from sparse_fairseq.output_transform import output_layer
+from sparse_fairseq.output_transform import output_projection_of
 
 from ..runs import Run
 from ..systems import describe
@@ -86,7 +86,7 @@ def new_model(cfg, init: str):
 def measure(model, task, sample: dict) -> dict:
     logits = model(**sample["net_input"])[0][sample["target"] != task.target_dictionary.pad()]
     sigma = logits.double().std(1).mean().item()
-    layer = output_layer(model.decoder)
+    layer = output_projection_of(model.decoder)
     result = {
         "shape": tuple(layer.weight.shape)[::-1] if layer is not None else (None, logits.shape[1]),
         "tau_batch": batch_tau(logits, ALPHA),

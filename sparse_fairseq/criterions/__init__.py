@@ -1,13 +1,14 @@
-"""The sparse criteria; importing this registers them with fairseq."""
+"""Our criteria; importing this registers them with fairseq."""
 
 from .alpha_relu_loss import AlphaReLULossCriterion
-from .entmax_loss import EntmaxLossCriterion
+from .entmax_loss import EntmaxLossCriterion, SparsemaxLossCriterion
+from .softmax_loss import SoftmaxLossCriterion
 from .sparse_criterion import SparseCriterion
-from .sparsemax_loss import SparsemaxLossCriterion
 
 __all__ = [
     "AlphaReLULossCriterion",
     "EntmaxLossCriterion",
+    "SoftmaxLossCriterion",
     "SparseCriterion",
     "SparsemaxLossCriterion",
 ]

@@ -24,15 +24,16 @@ class AlphaReLULossConfig(SparseCriterionConfig):
 @register_criterion("alpha_relu_loss", dataclass=AlphaReLULossConfig)
 class AlphaReLULossCriterion(SparseCriterion):
     def __init__(self, cfg: AlphaReLULossConfig, task):
-        super().__init__(cfg, task)
-        tau = None
-        if cfg.tau in ("batch", "formula"):
-            self.tau_from = cfg.tau
-        else:
-            try:
-                tau = float(cfg.tau)
-            except ValueError:
-                raise UsageError(
-                    f"--tau must be batch, formula or a number, got {cfg.tau!r}"
-                ) from None
-        self.requested = requested_settings("alpha_relu", cfg.alpha, tau)
+        tau = parse_tau(cfg.tau)
+        super().__init__(cfg, task, requested_settings("alpha_relu", cfg.alpha, tau))
+        self.tau_from = "" if tau is not None else cfg.tau
+
+
+def parse_tau(tau: str) -> float | None:
+    """A number; None: it is found out at the start of training."""
+    if tau in ("batch", "formula"):
+        return None
+    try:
+        return float(tau)
+    except ValueError:
+        raise UsageError(f"--tau must be batch, formula or a number, got {tau!r}") from None

@@ -1,4 +1,4 @@
-"""What the sparse criteria share: asking the model's OutputTransform, and logging.
+"""What our criteria share: asking the model's OutputTransform, and logging.
 
 The losses themselves are in `functional`; which transform a model has is the task's business.
 """
@@ -32,13 +32,12 @@ class SparseCriterionConfig(FairseqDataclass):
 
 
 class SparseCriterion(FairseqCriterion):
-    """Fenchel-Young loss of the model's output transform. Subclasses set `requested`."""
+    """Fenchel-Young loss of the model's output transform, for the output that `requested` says."""
 
-    requested: OutputSettings  # what the flags ask for; tau None: not a number, see `tau_from`
-    tau_from: str = ""
     solver: str = "auto"
+    tau_from: str = ""  # how to get a τ that `requested` leaves open
 
-    def __init__(self, cfg: SparseCriterionConfig, task):
+    def __init__(self, cfg: SparseCriterionConfig, task, requested: OutputSettings):
         super().__init__(task)
         if not getattr(task, "supports_sparse_output", False):
             raise UsageError(
@@ -47,6 +46,7 @@ class SparseCriterion(FairseqCriterion):
             )
         if not 0 <= cfg.label_smoothing < 1:
             raise UsageError(f"--label-smoothing must be in [0, 1), got {cfg.label_smoothing}")
+        self.requested = requested
         self.label_smoothing = cfg.label_smoothing
         self.sentence_avg = cfg.sentence_avg
         self.fused_output = not cfg.no_fused_output
@@ -58,36 +58,38 @@ class SparseCriterion(FairseqCriterion):
         """(summed loss, its denominator, what to log), as fairseq's trainer expects."""
         target = model.get_targets(sample, None)
         loss, stats = self.compute_loss(model, sample, target)
-        loss = loss.sum() if reduce else loss
-        sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         counted = target.ne(self.padding_idx)
+        sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         log = {
-            "loss": loss.data if reduce else loss.data.sum(),
+            "loss": loss.data.sum(),
             "ntokens": sample["ntokens"],
             "nsentences": target.size(0),
             "sample_size": sample_size,
+            **self.measured(loss.data, stats, counted),
+        }
+        return loss.sum() if reduce else loss, sample_size, log
+
+    def compute_loss(self, model, sample, target):
+        """The loss of each target, and RowStats."""
+        return model.decoder.output_transform.loss_of(
+            model,
+            sample,
+            target,
+            fuse=self.fused_output and self._can_fuse(model.decoder),
+            solver=self.solver,
+            ignore_index=self.padding_idx,
+            label_smoothing=self.label_smoothing,
+            uncounted=self.uncounted,
+        )
+
+    def measured(self, loss, stats, counted) -> dict:
+        """Sums over the target's words of what is logged beside the loss."""
+        return {
             "n_correct": (stats.correct & counted).sum(),
             "support": stats.support.masked_fill(~counted, 0).sum(),
             "total_score": stats.total.masked_fill(~counted, 0).sum(),
             "zero_targets": (stats.target_score.eq(0) & counted).sum(),
         }
-        return loss, sample_size, log
-
-    def compute_loss(self, model, sample, target):
-        """The loss of each target, and RowStats."""
-        transform = model.decoder.output_transform
-        options = {
-            "solver": self.solver,
-            "ignore_index": self.padding_idx,
-            "label_smoothing": self.label_smoothing,
-            "uncounted": self.uncounted,
-        }
-        if not (self.fused_output and self._can_fuse(model.decoder)):
-            logits = model(**sample["net_input"])[0]
-            return transform.loss(logits, target, reduction="none", **options)
-        with transform.fused(target, **options) as stats:
-            loss = model(**sample["net_input"])[0]
-        return loss, stats[0]
 
     def _can_fuse(self, decoder) -> bool:
         fusible = can_fuse(decoder)
@@ -99,21 +101,32 @@ class SparseCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs) -> None:
-        def total(key):
-            return sum(log.get(key, 0) for log in logging_outputs)
-
         # No ppl and no log 2: these losses are not nats.
-        sample_size, ntokens = max(total("sample_size"), 1), max(total("ntokens"), 1)
-        metrics.log_scalar("loss", total("loss") / sample_size, sample_size, round=4)
-        metrics.log_scalar("accuracy", 100.0 * total("n_correct") / ntokens, ntokens, round=3)
-        metrics.log_scalar("support", total("support") / ntokens, ntokens, round=2)
-        metrics.log_scalar("total_score", total("total_score") / ntokens, ntokens, round=4)
-        zero_targets = 100.0 * total("zero_targets") / ntokens
-        metrics.log_scalar("zero_targets", zero_targets, ntokens, round=3)
+        sample_size = max(total(logging_outputs, "sample_size"), 1)
+        loss = total(logging_outputs, "loss") / sample_size
+        metrics.log_scalar("loss", loss, sample_size, round=4)
+        log_measured(logging_outputs)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def total(logging_outputs, key: str):
+    return sum(log.get(key, 0) for log in logging_outputs)
+
+
+def log_measured(logging_outputs) -> None:
+    """What `measured` sums up, per word."""
+    ntokens = max(total(logging_outputs, "ntokens"), 1)
+    for key, name, factor, digits in (
+        ("n_correct", "accuracy", 100.0, 3),
+        ("support", "support", 1.0, 2),
+        ("total_score", "total_score", 1.0, 4),
+        ("zero_targets", "zero_targets", 100.0, 3),
+    ):
+        value = factor * total(logging_outputs, key) / ntokens
+        metrics.log_scalar(name, value, ntokens, round=digits)
 
 
 def requested_settings(kind: str, alpha: float, tau: float | None = None) -> OutputSettings:

@@ -17,8 +17,7 @@ from tiny_fairseq import (
 
 from sparse_fairseq.errors import UsageError
 from sparse_fairseq.functional import batch_tau
-from sparse_fairseq.output_init import output_layer
-from sparse_fairseq.output_transform import OutputSettings
+from sparse_fairseq.output_transform import OutputSettings, output_projection_of
 
 # SE Table 3: d = 512, τ measured on a batch and by the formula, for three vocabularies.
 SE_TABLE_3 = {10_000: 0.33, 40_000: 0.17, 60_000: 0.14}
@@ -145,10 +144,10 @@ def test_xavier_scales_the_output_and_not_the_input(arch, args):
     logits, encoded = model(**sample)[0], states()
     make_criterion(task, "entmax_loss")
     new_logits, new_encoded = model(**sample)[0], states()
-    weight = output_layer(model.decoder).weight
+    weight = output_projection_of(model.decoder).weight
     assert weight.std().item() == pytest.approx(xavier_std(weight), rel=0.01)
     torch.testing.assert_close(new_encoded, encoded, atol=1e-5, rtol=1e-4)
-    bias = getattr(output_layer(model.decoder), "bias", None)
+    bias = getattr(output_projection_of(model.decoder), "bias", None)
     bias = 0 if bias is None else bias
     ratio = (new_logits - bias).norm() / (logits - bias).norm()
     torch.testing.assert_close((new_logits - bias) / ratio, logits - bias, atol=1e-4, rtol=1e-3)

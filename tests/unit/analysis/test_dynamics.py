@@ -86,7 +86,7 @@ def test_a_run_without_validation_is_not_measured(tmp_path):
     "flags, alphas",
     [
         ({"criterion": "cross_entropy"}, (1.0, None)),
-        ({"criterion": "label_smoothed_cross_entropy", "attention-alpha": 1.5}, (1.0, 1.5)),
+        ({"criterion": "softmax_loss", "attention-alpha": 1.5}, (1.0, 1.5)),
         ({"criterion": "sparsemax_loss", "cross-attention-alpha": 2}, (2.0, 2.0)),
         ({"criterion": "entmax_loss", "alpha": 1.33, "attention-alpha": 1.5}, (1.33, 1.5)),
         ({"criterion": "alpha_relu_loss", "alpha": 1.5}, None),

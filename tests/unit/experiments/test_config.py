@@ -110,7 +110,7 @@ def test_demo_takes_any_language_pair():
 @pytest.mark.parametrize(
     ("system", "flags"),
     [
-        ("softmax", {"criterion": "cross_entropy"}),
+        ("softmax", {"criterion": "softmax_loss"}),
         ("sparsemax", {"criterion": "sparsemax_loss"}),
         ("entmax15", {"criterion": "entmax_loss", "alpha": 1.5}),
         ("entmax1.33", {"criterion": "entmax_loss", "alpha": 1.33}),
@@ -126,10 +126,10 @@ def test_systems_of_a_transformer(system, flags):
 @pytest.mark.parametrize(
     ("system", "criterion", "attention"),
     [
-        ("softmax", "label_smoothed_cross_entropy", 1.0),
+        ("softmax", "softmax_loss", 1.0),
         ("entmax15", "entmax_loss", 1.5),
         ("sparsemax", "sparsemax_loss", 2.0),
-        ("out1_att1.5", "label_smoothed_cross_entropy", 1.5),
+        ("out1_att1.5", "softmax_loss", 1.5),
         ("out2_att1", "sparsemax_loss", 1.0),
     ],
 )
