@@ -16,7 +16,7 @@ from torch import nn
 from .criterions import SparseCriterion
 from .errors import UsageError
 from .functional import batch_tau
-from .modules import expect_checkpoint
+from .models import expect_checkpoint
 from .output_init import formula_tau, is_tied, scale_to_xavier
 from .output_transform import (
     OutputSettings,

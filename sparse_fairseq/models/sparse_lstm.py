@@ -9,12 +9,23 @@ import math
 import torch
 from fairseq import utils
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.lstm import Linear, LSTMDecoder, LSTMEncoder, LSTMModel, base_architecture
-from torch import Tensor
+from fairseq.models.lstm import (
+    DEFAULT_MAX_SOURCE_POSITIONS as UNLIMITED,
+)
+from fairseq.models.lstm import (
+    Embedding,
+    Linear,
+    LSTMDecoder,
+    LSTMEncoder,
+    LSTMModel,
+    base_architecture,
+)
+from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..functional import entmax
 from ..modules import KeepsAlpha
+from .attention_alphas import HasAttentionAlphas
 
 
 class SparseLSTMEncoder(LSTMEncoder):
@@ -111,7 +122,7 @@ class SparseLSTMDecoder(LSTMDecoder):
 
 
 @register_model("sparse_lstm")
-class SparseLSTMModel(LSTMModel):
+class SparseLSTMModel(HasAttentionAlphas, LSTMModel):
     @staticmethod
     def add_args(parser):
         LSTMModel.add_args(parser)
@@ -125,11 +136,8 @@ class SparseLSTMModel(LSTMModel):
     @classmethod
     def build_model(cls, args, task):
         sparse_lstm(args)
-        _check(args)
-        try:
-            stock = super().build_model(args, task)
-        except (OSError, ValueError) as error:
-            raise UsageError(str(error)) from None
+        _check(args, task)
+        of_encoder, of_decoder = _embeddings(args, task)
         encoder = SparseLSTMEncoder(
             dictionary=task.source_dictionary,
             embed_dim=args.encoder_embed_dim,
@@ -138,8 +146,8 @@ class SparseLSTMModel(LSTMModel):
             dropout_in=args.encoder_dropout_in,
             dropout_out=args.encoder_dropout_out,
             bidirectional=True,
-            pretrained_embed=stock.encoder.embed_tokens,
-            max_source_positions=stock.encoder.max_source_positions,
+            pretrained_embed=of_encoder,
+            max_source_positions=getattr(args, "max_source_positions", UNLIMITED),
         )
         decoder = SparseLSTMDecoder(
             dictionary=task.target_dictionary,
@@ -150,27 +158,75 @@ class SparseLSTMModel(LSTMModel):
             dropout_in=args.decoder_dropout_in,
             dropout_out=args.decoder_dropout_out,
             encoder_output_units=encoder.output_units,
-            pretrained_embed=stock.decoder.embed_tokens,
+            pretrained_embed=of_decoder,
             share_input_output_embed=args.share_decoder_input_output_embed,
             adaptive_softmax_cutoff=(
                 utils.eval_str_list(args.adaptive_softmax_cutoff, type=int)
                 if args.criterion == "adaptive_loss"
                 else None
             ),
-            max_target_positions=stock.decoder.max_target_positions,
+            max_target_positions=getattr(args, "max_target_positions", UNLIMITED),
             attention_alpha=args.attention_alpha,
         )
         return cls(encoder, decoder)
 
+    def alpha_flag(self, name):
+        return "--attention-alpha"
 
-def _check(args) -> None:
+
+def _check(args, task) -> None:
     if not 1 <= args.attention_alpha < math.inf:
         raise UsageError(f"--attention-alpha must be ≥ 1 and finite, got {args.attention_alpha}")
     if not utils.eval_bool(args.decoder_attention):
         raise UsageError("--decoder-attention 0: this architecture is for its attention; use lstm")
-    shared = getattr(args, "share_all_embeddings", False)
-    if getattr(args, "decoder_freeze_embed", False) and not (args.decoder_embed_path or shared):
+    if args.encoder_layers != args.decoder_layers:
+        raise UsageError("--encoder-layers must match --decoder-layers")
+    if args.decoder_freeze_embed and not (args.decoder_embed_path or args.share_all_embeddings):
         raise UsageError("--decoder-freeze-embed needs --decoder-embed-path")
+    if args.share_all_embeddings:
+        if task.source_dictionary != task.target_dictionary:
+            raise UsageError("--share-all-embeddings needs one dictionary for both languages")
+        if args.encoder_embed_dim != args.decoder_embed_dim:
+            raise UsageError(
+                "--share-all-embeddings needs --encoder-embed-dim and --decoder-embed-dim to be one"
+            )
+        if args.decoder_embed_path not in (None, args.encoder_embed_path):
+            raise UsageError("--share-all-embeddings leaves no place for --decoder-embed-path")
+    tied = args.share_decoder_input_output_embed
+    if tied and args.decoder_embed_dim != args.decoder_out_embed_dim:
+        raise UsageError(
+            "--share-decoder-input-output-embed needs --decoder-embed-dim and "
+            "--decoder-out-embed-dim to be one"
+        )
+
+
+def _embeddings(args, task) -> tuple[nn.Embedding, nn.Embedding]:
+    """Of encoder and decoder, one and the same with --share-all-embeddings."""
+    encoder = _embedding(args.encoder_embed_path, task.source_dictionary, args.encoder_embed_dim)
+    decoder = encoder
+    if not args.share_all_embeddings:
+        size = args.decoder_embed_dim
+        decoder = _embedding(args.decoder_embed_path, task.target_dictionary, size)
+    for embedding, freeze in (
+        (encoder, args.encoder_freeze_embed),
+        (decoder, args.decoder_freeze_embed),
+    ):
+        if freeze:
+            embedding.weight.requires_grad = False
+    return encoder, decoder
+
+
+def _embedding(path: str | None, dictionary, size: int) -> nn.Embedding:
+    """New, with the vectors of a file for the words that are in it."""
+    embedding = Embedding(len(dictionary), size, dictionary.pad())
+    if not path:
+        return embedding
+    try:
+        vectors = utils.parse_embedding(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the embeddings of {path}: {error}") from None
+    utils.print_embed_overlap(vectors, dictionary)
+    return utils.load_embedding(vectors, dictionary, embedding)
 
 
 @register_model_architecture("sparse_lstm", "sparse_lstm")
@@ -195,6 +251,8 @@ def sparse_lstm(args, units: int = 512, layers: int = 1, dropout: float = 0.1) -
     default("decoder_out_embed_dim", args.decoder_embed_dim if tied else args.decoder_hidden_size)
     args.encoder_bidirectional = True
     base_architecture(args)
+    if args.share_all_embeddings:
+        args.share_decoder_input_output_embed = True
 
 
 @register_model_architecture("sparse_lstm", "sparse_lstm_s2s")

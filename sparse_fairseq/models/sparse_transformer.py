@@ -29,6 +29,7 @@ from fairseq.modules.transformer_layer import (
 
 from ..errors import UsageError
 from ..modules import LEARNED, SparseMultiheadAttention
+from .attention_alphas import HasAttentionAlphas
 
 ATTENTIONS = {
     "encoder": "the encoder's self-attention",
@@ -73,7 +74,6 @@ def _attention_options(cfg, which: str) -> dict:
     side = cfg.decoder if which == "decoder" else cfg.encoder
     return {
         "alpha": getattr(cfg, f"{which}_attention_alpha"),
-        "alpha_flag": f"--{which}-attention-alpha",
         "dropout": cfg.attention_dropout,
         "q_noise": cfg.quant_noise.pq,
         "qn_block_size": cfg.quant_noise.pq_block_size,
@@ -100,7 +100,7 @@ def _wrapped(layer, cfg):
 
 
 @register_model("sparse_transformer")
-class SparseTransformerModel(TransformerModel):
+class SparseTransformerModel(HasAttentionAlphas, TransformerModel):
     """fairseq's transformer with α-entmax attention. With α = 1 the two share checkpoints."""
 
     @classmethod
@@ -140,16 +140,16 @@ class SparseTransformerModel(TransformerModel):
         no_encoder_attn = cfg.no_cross_attention
         return SparseTransformerDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn)
 
+    def alpha_flag(self, name):
+        return f"--{_which(name)[0]}-attention-alpha"
+
     def set_num_updates(self, num_updates):
         """fairseq calls this before each update, where what is logged belongs to the update."""
         super().set_num_updates(num_updates)
-        learned = self.learned_alphas()
-        if not learned:
-            return
-        summary = [torch.stack((x.mean(), x.min(), x.max())) for x in learned.values()]
-        # All at once: a GPU would be waited for with each number.
-        for name, values in zip(learned, torch.stack(summary).tolist(), strict=True):
-            for suffix, value in zip(("", "_min", "_max"), values, strict=True):
+        # Tensors, which fairseq reads when it prints them: reading makes a GPU wait, each time.
+        for name, alphas in self.learned_alphas().items():
+            summary = {"": alphas.mean(), "_min": alphas.amin(), "_max": alphas.amax()}
+            for suffix, value in summary.items():
                 # Weight 0: not a mean over updates.
                 metrics.log_scalar(f"alpha_{name}{suffix}", value, weight=0, round=4)
 
@@ -158,10 +158,14 @@ class SparseTransformerModel(TransformerModel):
         found = {}
         for name, module in self.named_modules():
             if isinstance(module, SparseMultiheadAttention) and module.constant_alpha is None:
-                side, _, layer, *_, kind = name.split(".")
-                which = "cross" if kind == "encoder_attn" else side
-                found[f"{which}{layer}"] = module.alpha.detach()
+                found["".join(_which(name))] = module.alpha.detach()
         return found
+
+
+def _which(name: str) -> tuple[str, str]:
+    """Attention and layer of a module's name, as in decoder.layers.0.encoder_attn."""
+    side, _, layer, *_, kind = name.split(".")
+    return "cross" if kind == "encoder_attn" else side, layer
 
 
 def parse_alpha(flag: str, value: float | str | None) -> float | str:

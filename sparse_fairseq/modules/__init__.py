@@ -1,6 +1,6 @@
 """Building blocks of the sparse architectures."""
 
-from .alpha_state import LEARNED, KeepsAlpha, expect_checkpoint
+from .alpha_state import LEARNED, AnotherAlpha, KeepsAlpha, alpha_text
 from .sparse_attention import SparseMultiheadAttention
 
-__all__ = ["LEARNED", "KeepsAlpha", "SparseMultiheadAttention", "expect_checkpoint"]
+__all__ = ["LEARNED", "AnotherAlpha", "KeepsAlpha", "SparseMultiheadAttention", "alpha_text"]

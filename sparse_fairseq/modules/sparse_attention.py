@@ -25,15 +25,12 @@ class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
 
     unsaved_alpha = 1.0
 
-    def __init__(
-        self, *args, alpha: Alpha = 1.0, alpha_flag: str = KeepsAlpha.alpha_flag, **kwargs
-    ):
+    def __init__(self, *args, alpha: Alpha = 1.0, **kwargs):
         super().__init__(*args, **kwargs)
         if self.bias_k is not None:
             raise ValueError(
                 "add_bias_kv: fairseq's own attention with a cache cannot do it either"
             )
-        self.alpha_flag = alpha_flag
         self.constant_alpha = None if alpha == LEARNED else float(alpha)
         if self.constant_alpha is None:
             self.alpha_logits = nn.Parameter(torch.randn(self.num_heads))

@@ -1,11 +1,15 @@
 """SparseMultiheadAttention: against a slow reference, fairseq's own attention, and its edges."""
 
+import ast
+from pathlib import Path
+
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
 
+import sparse_fairseq
 from sparse_fairseq.functional import reference
-from sparse_fairseq.modules import LEARNED, SparseMultiheadAttention
+from sparse_fairseq.modules import LEARNED, AnotherAlpha, SparseMultiheadAttention
 
 DIM, HEADS, BATCH, LENGTH, SOURCE = 8, 2, 3, 5, 7
 ALPHAS = [1.0, 1.3, 1.5, 2.0, 3.0, LEARNED]
@@ -263,3 +267,23 @@ def test_alpha_survives_half_precision():
     alpha = module.half().alpha
     torch.testing.assert_close(alpha - 1, torch.tensor([-12.0, 12.0]).double().sigmoid())
     assert ((alpha > 1) & (alpha < 2)).all()
+
+
+def test_a_state_with_another_alpha_is_a_value_error_that_names_no_flag():
+    """Which flag sets it, only the model knows."""
+    state = SparseMultiheadAttention(8, 2, alpha=1.5).state_dict()
+    with pytest.raises(AnotherAlpha, match="^alpha is 2, that of the state 1.5$"):
+        SparseMultiheadAttention(8, 2, alpha=2.0).load_state_dict(state)
+    assert issubclass(AnotherAlpha, ValueError)
+
+
+def test_layers_below_the_task_know_no_flags():
+    package = Path(sparse_fairseq.__file__).parent
+    files = [*package.glob("modules/*.py"), *package.glob("functional/*.py")]
+    files += [package / f"{name}.py" for name in ("output_transform", "output_init")]
+    for file in files:
+        text = file.read_text()
+        assert "UsageError" not in text and "errors import" not in text, file
+        literals = (x.value for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Constant))
+        raised = [x for x in literals if isinstance(x, str) and x.startswith("--")]
+        assert not raised, (file, raised)

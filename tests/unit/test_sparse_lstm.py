@@ -236,11 +236,42 @@ def test_presets_have_the_sizes_of_the_paper(task, arch, units, layers, dropout)
         ({"encoder_layers": 1, "decoder_layers": 2}, "--encoder-layers must match"),
         ({"decoder_freeze_embed": True}, "--decoder-freeze-embed needs --decoder-embed-path"),
         ({"encoder_embed_path": "no/such.vec"}, "no/such.vec"),
+        ({"decoder_out_embed_dim": 7, "share_all_embeddings": True}, "--decoder-out-embed-dim"),
+        ({"decoder_embed_path": "x", "share_all_embeddings": True}, "--decoder-embed-path"),
     ],
 )
 def test_wrong_flags_are_named(task, args, complaint):
     with pytest.raises(UsageError, match=complaint):
         task.build_model(Namespace(arch="sparse_lstm", criterion="any", **SIZES, **args))
+
+
+def test_no_stock_model_is_built_on_the_way(task, monkeypatch):
+    built = []
+    original = torch.nn.LSTM.__init__
+
+    def counted(self, *args, **kwargs):
+        built.append(self)
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.LSTM, "__init__", counted)
+    model = make_model(task)
+    assert built == [model.encoder.lstm]
+
+
+def test_pretrained_embeddings_are_read_and_frozen(tmp_path):
+    task = make_task()
+    file = tmp_path / "words.vec"
+    file.write_text("2 6\nw0" + " 1" * 6 + "\nw3" + " 2" * 6 + "\n")
+    args = {f"{side}_embed_path": str(file) for side in ("encoder", "decoder")}
+    model = task.build_model(
+        Namespace(arch="sparse_lstm", criterion="any", decoder_freeze_embed=True, **SIZES, **args)
+    )
+    index = task.tgt_dict.index
+    for side, trained in ((model.encoder, True), (model.decoder, False)):
+        weight = side.embed_tokens.weight
+        assert weight.requires_grad == trained
+        assert (weight[index("w0")] == 1).all() and (weight[index("w3")] == 2).all()
+        assert weight[index("w1")].abs().max() <= 0.1
 
 
 def test_another_alpha_is_refused_whatever_the_task(task):
