@@ -1,0 +1,289 @@
+"""From tensors to kernels: which kernel, how many threads, which outputs. No autograd.
+
+Scores are [rows, classes] in float32, bfloat16 or float16 with any strides; targets are int64
+class indices of which ``ignore_index`` does not count. Nothing here asks the device for a value.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from . import _alpha_relu, _entmax, _rescale
+from ._math import DENSE, FIELDS, LINEAR, LISTED, POWER, SQUARE, VALUE_ONLY
+
+# Rows up to this many classes stay in registers (16 scores a thread at most; powers that are no
+# products need more registers beside).
+LONGEST_TILE = {"product": 16_384, "power": 8_192}
+LONGEST_MAPPING_TILE = 8_192
+TILE_ELEMENTS = 1024  # several rows share a program up to this many scores
+THREAD_ELEMENTS = 16
+LONGEST_BLOCK = {"alpha_relu": 2048, "double": 1024, "entmax": 4096, "power": 2048}
+# Under this α float32 loses more than its last digits in the power 1/(α−1) of α-ReLU.
+DOUBLE_BELOW = 1.08
+# Learned α may reach 1: the kernels' ε is at least this, which moves p by less than 1e-7.
+SMALLEST_EPS = 1e-7
+
+
+@dataclass(frozen=True)
+class Family:
+    """α-ReLU with a constant τ, or α-entmax (``tau`` None), for one α."""
+
+    alpha: float
+    tau: float | None = None
+
+    @property
+    def eps(self) -> float:
+        return self.alpha - 1.0
+
+    @property
+    def double(self) -> bool:
+        return self.tau is not None and self.alpha < DOUBLE_BELOW
+
+    def negentropy(self, classes: int, smoothing: float) -> float:
+        """Ω of a target (1−s)e_y + s/V."""
+        rest = smoothing / classes
+        peak = 1.0 - smoothing + rest
+        if self.tau is None:
+            return self._tsallis(peak) + (classes - 1) * self._tsallis(rest)
+        powers = peak**self.alpha + (classes - 1) * rest**self.alpha
+        return powers / (self.alpha * self.eps)
+
+    def _tsallis(self, q: float) -> float:
+        """(q^α − q) / (α(α−1))"""
+        return q * math.expm1(self.eps * math.log(q)) / (self.alpha * self.eps) if q else 0.0
+
+
+class Lists(NamedTuple):
+    """The non-zeros of a gradient, row by row."""
+
+    col: Tensor  # int32 [rows, capacity]
+    value: Tensor  # float32 [rows, capacity]
+    length: Tensor  # int32 [rows]; −1: the row does not fit and is dense, where its scores were
+
+
+@dataclass(frozen=True)
+class Target:
+    index: Tensor  # int64 [rows]
+    ignore_index: int
+    smoothing: float
+
+
+def new_output(like: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
+    """What a kernel writes to."""
+    return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+def kind_of(alpha: float):
+    return {1.5: SQUARE, 2.0: LINEAR}.get(alpha, POWER)
+
+
+def power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def warps(elements: int) -> int:
+    """Warps (a power of two) that give each thread THREAD_ELEMENTS, up to 1,024 threads."""
+    threads = min(1024, power_of_two(elements) // THREAD_ELEMENTS)
+    return max(1, threads // _warp_size())
+
+
+def tile_warps(elements: int) -> int:
+    """Half as much for each thread where that leaves it 128 registers: nothing is spilled then."""
+    return warps(elements * 2) if elements < 8192 else warps(elements)
+
+
+def _warp_size() -> int:
+    if triton.knobs.runtime.interpret:
+        return 32
+    return _warp_size_of(triton.runtime.driver.active.get_current_device())
+
+
+@functools.cache
+def _warp_size_of(device: int) -> int:
+    return triton.runtime.driver.active.get_current_target().warp_size
+
+
+def tile_shape(classes: int) -> tuple[int, int]:
+    """(rows, columns) of the tile of one program."""
+    columns = power_of_two(classes)
+    return max(1, TILE_ELEMENTS // columns), columns
+
+
+def block_size(classes: int, kind: str) -> int:
+    return min(LONGEST_BLOCK[kind], max(16, power_of_two(classes)))
+
+
+def fits_tile(classes: int, kind) -> bool:
+    return classes <= LONGEST_TILE["power" if kind == POWER else "product"]
+
+
+def entmax_block(classes: int, kind) -> int:
+    return block_size(classes, "power" if kind == POWER else "entmax")
+
+
+def _halves(value: float) -> tuple[float, float]:
+    """A float64 as two float32: kernels take no wider numbers."""
+    high = float(torch.tensor(value, dtype=torch.float32))
+    return high, value - high
+
+
+def _row_stride(scale: Tensor | None) -> int:
+    return scale.stride(0) if scale is not None and scale.dim() and len(scale) > 1 else 0
+
+
+def loss_rows(
+    z: Tensor,
+    target: Target,
+    family: Family,
+    *,
+    stats: bool = False,
+    counted: Tensor | None = None,
+    scale: Tensor | None = None,
+    out: Tensor | None = None,
+    lists: Lists | None = None,
+) -> Tensor:
+    """The fields [rows, FIELDS] of every row; scale · (p − q) in ``out`` (which may be z), or in
+    ``lists`` and ``out`` for the rows that do not fit there, without the constant part of q."""
+    rows, classes = z.shape
+    fields = new_output(z, torch.float32, rows, FIELDS.value)
+    if not rows:
+        return fields
+    write = LISTED if lists is not None else VALUE_ONLY if out is None else DENSE
+    strides = (*z.stride(), 0 if out is None else out.stride(0), _row_stride(scale))
+    tensors = [z, out, target.index, scale, counted, fields]
+    last = (target.smoothing, family.negentropy(classes, target.smoothing), target.ignore_index)
+    options = {
+        "KIND": kind_of(family.alpha),
+        "WRITE": write,
+        "STATS": stats,
+        "SMOOTH": target.smoothing > 0,
+        "COUNTED": counted is not None,
+    }
+    with torch.cuda.device_of(z):
+        if family.tau is None and lists is None and fits_tile(classes, options["KIND"]):
+            height, block = tile_shape(classes)
+            _entmax.entmax_loss_tile_kernel[(triton.cdiv(rows, height),)](
+                *tensors, *strides, rows, classes, family.eps, *last, **options,
+                ROWS=height, BLOCK=block, num_warps=tile_warps(height * block),
+            )  # fmt: skip
+            return fields
+        tensors += lists or (None, None, None)
+        options["CAPACITY"] = 0 if lists is None else lists.col.shape[1]
+        if family.tau is None:
+            block = entmax_block(classes, options["KIND"])
+            _entmax.entmax_loss_blocks_kernel[(rows,)](
+                *tensors, *strides, classes, family.eps, *last, **options,
+                BLOCK=block, num_warps=warps(block * 2),
+            )  # fmt: skip
+        else:
+            block = block_size(classes, "double" if family.double else "alpha_relu")
+            numbers = (*_halves(family.eps), *_halves(family.tau))
+            _alpha_relu.alpha_relu_loss_kernel[(rows,)](
+                *tensors, *strides, classes, *numbers, *last, **options,
+                DOUBLE=family.double, BLOCK=block, num_warps=warps(block * 2),
+            )  # fmt: skip
+    return fields
+
+
+def loss_gradient(
+    z: Tensor, target: Target, family: Family, fields: Tensor, scale: Tensor
+) -> Tensor:
+    """scale · (p − q) [rows, classes] from the scores again."""
+    rows, classes = z.shape
+    out = new_output(z, z.dtype, rows, classes)
+    if not rows:
+        return out
+    block = block_size(classes, "double" if family.double else "alpha_relu")
+    grid = (rows, triton.cdiv(classes, block))
+    arguments = [z, out, target.index, scale, fields, *z.stride(), out.stride(0)]
+    arguments += [_row_stride(scale), classes]
+    options = {"KIND": kind_of(family.alpha), "BLOCK": block, "num_warps": warps(block)}
+    last = (target.smoothing, target.ignore_index)
+    with torch.cuda.device_of(z):
+        if family.tau is not None:
+            numbers = [*_halves(family.eps), *_halves(family.tau), *last]
+            _alpha_relu.alpha_relu_gradient_kernel[grid](
+                *arguments, *numbers, **options, DOUBLE=family.double
+            )
+        else:
+            _entmax.entmax_gradient_kernel[grid](*arguments, family.eps, *last, **options)
+    return out
+
+
+def rescale_(grad: Tensor, have: Tensor, want: Tensor) -> None:
+    """grad [rows, classes] times want/have of its row, in place; unread where they are the same."""
+    rows, classes = grad.shape
+    if not rows:
+        return
+    block = block_size(classes, "alpha_relu")
+    with torch.cuda.device_of(grad):
+        _rescale.rescale_kernel[(rows,)](
+            grad, have, want, grad.stride(0), _row_stride(have), _row_stride(want), classes,
+            BLOCK=block, num_warps=warps(block),
+        )  # fmt: skip
+
+
+def row_eps(alpha: Tensor) -> Tensor:
+    """ε of each row as the kernels take it, from α [rows]."""
+    return (alpha.detach().double() - 1.0).clamp(min=SMALLEST_EPS).float().contiguous()
+
+
+def _eps_of(alpha: float | None) -> float:
+    return 0.0 if alpha is None else alpha - 1.0
+
+
+def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
+    """α-entmax of every row, with one α or (``eps``) one for each row."""
+    rows, classes = z.shape
+    out = new_output(z, z.dtype, rows, classes)
+    if not out.numel():
+        return out
+    arguments = [z, out, eps, *z.stride(), 1, rows, classes, _eps_of(alpha)]
+    options = {"KIND": POWER if alpha is None else kind_of(alpha), "PER_ROW": eps is not None}
+    with torch.cuda.device_of(z):
+        if classes > LONGEST_MAPPING_TILE:
+            block = entmax_block(classes, options["KIND"])
+            _entmax.entmax_blocks_kernel[(rows,)](
+                *arguments, **options, BLOCK=block, num_warps=warps(block * 2)
+            )
+        else:
+            height, block = tile_shape(classes)
+            _entmax.entmax_tile_kernel[(triton.cdiv(rows, height),)](
+                *arguments,
+                **options,
+                ROWS=height,
+                BLOCK=block,
+                num_warps=tile_warps(height * block),
+            )
+    return out
+
+
+def entmax_gradients(
+    p: Tensor, grad: Tensor, alpha: float | None, eps: Tensor | None, of_alpha: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the scores [rows, classes] and of α [rows] (empty unless ``of_alpha``)."""
+    rows, classes = p.shape
+    out = new_output(p, p.dtype, rows, classes)
+    slope = new_output(p, torch.float32, rows if of_alpha else 0)
+    if not out.numel():
+        return out, slope.zero_()
+    arguments = [p, grad, out, eps, slope, *grad.stride(), 1, rows, classes, _eps_of(alpha)]
+    options = {"KIND": POWER if alpha is None else kind_of(alpha), "PER_ROW": eps is not None}
+    with torch.cuda.device_of(p):
+        if classes > LONGEST_MAPPING_TILE:
+            block = entmax_block(classes, options["KIND"])
+            _entmax.entmax_backward_blocks_kernel[(rows,)](
+                *arguments, **options, OF_ALPHA=of_alpha, BLOCK=block, num_warps=warps(block * 2)
+            )
+        else:
+            height, block = tile_shape(classes)
+            _entmax.entmax_backward_tile_kernel[(triton.cdiv(rows, height),)](
+                *arguments, **options, OF_ALPHA=of_alpha, ROWS=height, BLOCK=block,
+                num_warps=tile_warps(height * block),
+            )  # fmt: skip
+    return out, slope

@@ -1,0 +1,78 @@
+"""Inputs and float64 references of the kernels' tests. Scores lie among NaN, so that a load out of
+bounds shows."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparse_fairseq.functional import reference
+from sparse_fairseq.functional._triton.launch import Family
+
+FENCE = 64
+IGNORED = -100
+FAMILIES = [
+    *(Family(alpha, 0.3) for alpha in (1.2, 1.5, 2.0, 3.0)),
+    Family(1.02, -0.9),  # in float64
+    *(Family(alpha) for alpha in (1.001, 1.2, 1.5, 1.9, 2.0)),
+]
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Of p − q, relative to its largest entry. The interpreter truncates to bfloat16, hardware rounds.
+TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+
+
+def name(value) -> str:
+    if isinstance(value, Family):
+        return f"entmax{value.alpha}" if value.tau is None else f"relu{value.alpha}"
+    return str(value).removeprefix("torch.")
+
+
+def fenced(values: Tensor, fill: float) -> tuple[Tensor, Tensor]:
+    """(buffer, view of it with the values), with FENCE elements of ``fill`` on both sides."""
+    buffer = torch.full((values.numel() + 2 * FENCE,), fill, dtype=values.dtype)
+    view = buffer[FENCE : FENCE + values.numel()].view(values.shape)
+    view.copy_(values)
+    return buffer, view
+
+
+def scores(
+    rows: int, classes: int, dtype=torch.float32, seed: int = 0, scale: float = 2.0
+) -> Tensor:
+    """Rows with a gap of NaN behind each."""
+    generator = torch.Generator().manual_seed(seed + classes)
+    values = torch.randn(rows, classes, generator=generator) * scale
+    wide = torch.full((rows, classes + 3), float("nan"), dtype=dtype)
+    wide[:, :classes] = values
+    return wide[:, :classes]
+
+
+def targets(rows: int, classes: int) -> Tensor:
+    """The second row is ignored, if there is one."""
+    y = torch.randint(classes, (rows,), generator=torch.Generator().manual_seed(classes))
+    y[1:2] = IGNORED
+    return y
+
+
+class Expected(NamedTuple):
+    loss: Tensor
+    p: Tensor
+    gradient: Tensor  # p − q
+
+
+def expected(family: Family, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Expected:
+    """In float64, from the definitions. Ignored rows are those of class 0."""
+    z = z.double().clamp(min=-1e30)  # 0 · −inf is what the reference cannot do
+    q = reference.smoothed(y.where(y != IGNORED, 0), z.shape[1], smoothing)
+    if family.tau is None:
+        p = reference.entmax(z, family.alpha)
+        return Expected(reference.entmax_loss(z, q, family.alpha), p, p - q)
+    p = reference.alpha_relu(z, family.alpha, family.tau)
+    loss = reference.alpha_relu_loss(z, q, family.alpha, family.tau)
+    return Expected(loss, p, p - q)
+
+
+def assert_near(found: Tensor, wanted: Tensor, tolerance: float) -> None:
+    """Relative to the largest entry (at least 1)."""
+    error = (found.double() - wanted.double()).abs().max().item()
+    size = max(1.0, wanted.abs().max().item())
+    assert error <= tolerance * size, (error, tolerance * size)

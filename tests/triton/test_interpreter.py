@@ -1,0 +1,36 @@
+"""The kernels in Triton's interpreter, on CPU tensors, in a process of their own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "interpreted"
+CASES = 300
+
+
+def run_interpreted(*arguments: str) -> subprocess.CompletedProcess:
+    """pytest in a process that interprets; what Triton warns of (0/0 in lanes that are masked
+    later) is left out."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n0",
+        "-W",
+        "ignore",
+        "-p",
+        "no:cacheprovider",
+    ]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, env=environment, cwd=FOLDER
+    )
+
+
+def test_kernels_agree_with_the_references():
+    done = run_interpreted(str(FOLDER))
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= CASES
