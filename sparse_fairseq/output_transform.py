@@ -88,6 +88,7 @@ class OutputTransform(nn.Module):
     def __init__(self, settings: OutputSettings | None = None):
         super().__init__()
         self.settings = settings or OutputSettings()
+        self.solver = "auto"  # how `scores` finds entmax's threshold; all give the same
         self.found_in_checkpoint = False  # by the last load_state_dict
         self._request: LossRequest | None = None  # while `loss_of` runs the model
 
@@ -111,7 +112,7 @@ class OutputTransform(nn.Module):
         if self.kind == "alpha_relu":
             return F.alpha_relu(logits, self.alpha, self.tau)
         # In float64: the logarithm of a word at the threshold shows every rounding.
-        return F.entmax(logits.double(), self.alpha).to(logits.dtype)
+        return F.entmax(logits.double(), self.alpha, solver=self.solver).to(logits.dtype)
 
     def log_scores(self, logits: Tensor) -> Tensor:
         """log p, exactly -inf where p is 0."""

@@ -21,9 +21,12 @@ def transform_of(model) -> OutputTransform | None:
 
 
 def can_shortlist(model) -> bool:
-    """Whether the model's scores are its transform of its logits and of nothing else."""
+    """Whether the model's scores are its transform of its logits and of nothing else.
+
+    Somebody who names a solver wants it to see the whole vocabulary.
+    """
     transform = transform_of(model)
-    if transform is None:
+    if transform is None or transform.solver != "auto":
         return False
     adaptive = getattr(model.decoder, "adaptive_softmax", None) is not None
     return transform.kind != "softmax" or (_is_softmax(model) and not adaptive)

@@ -4,7 +4,9 @@ fairseq's hooks and the flags. What a new model's output starts with is in `outp
 sentences get into batches in `batches`, decoding in `generation`.
 """
 
+import json
 import logging
+from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -16,6 +18,7 @@ from omegaconf import II
 
 from ..batches import count_fitting, left_out, refuse_empty_files, refuse_no_batch
 from ..cpu_workers import refuse_to_work_alone
+from ..criterions.entmax_loss import SOLVERS
 from ..errors import UsageError
 from ..generation import (
     GenerationError,
@@ -24,6 +27,7 @@ from ..generation import (
     SparseSequenceScorer,
 )
 from ..generation.report import ExactnessReport, output_of_command
+from ..generation.shortlist import transform_of
 from ..optim import tell_validation_loss
 from ..output_start import OutputStart
 
@@ -54,6 +58,20 @@ class SparseTranslationConfig(TranslationConfig):
             "auto: ahead for sparse models, full for softmax"
         },
     )
+    decoding_solver: SOLVERS = field(
+        default="auto",
+        metadata={
+            "help": "how decoding finds entmax's threshold, as --solver says it for training; all "
+            "give the same scores, and only auto looks at the best words alone"
+        },
+    )
+    validate_with_ema: bool = field(
+        default=False,
+        metadata={
+            "help": "validate, and so select checkpoints, with the averaged weights of --store-ema "
+            "(fairseq only stores them)"
+        },
+    )
     # fairseq knows Optional, but not `str | None`.
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
     save_dir: str = II("checkpoint.save_dir")
@@ -64,7 +82,7 @@ class SparseTranslationConfig(TranslationConfig):
 class SparseTranslationTask(TranslationTask):
     cfg: SparseTranslationConfig
     supports_sparse_output = True
-    uses_ema = True  # makes the trainer hand its EMA model to train_step
+    uses_ema = True  # makes the trainer hand its EMA model to train_step and valid_step
 
     def __init__(self, cfg, src_dict, tgt_dict):
         refuse_to_work_alone()
@@ -74,6 +92,7 @@ class SparseTranslationTask(TranslationTask):
         self._decoding_iterator = None
         self._subsets_validated = 0
         self._exactness = None  # an ExactnessReport while fairseq-generate runs
+        self._averaged = None  # the EMA model that validation's generator decodes with
 
     def build_model(self, cfg, from_checkpoint=False):
         model = super().build_model(cfg, from_checkpoint)
@@ -139,12 +158,25 @@ class SparseTranslationTask(TranslationTask):
         return utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
 
     def train_step(self, sample, model, criterion, *args, ema_model=None, **kwargs):
+        if self.cfg.validate_with_ema and ema_model is None:
+            raise UsageError("--validate-with-ema needs --store-ema")
         self.output_start.of_update(model, ema_model)
         return super().train_step(sample, model, criterion, *args, **kwargs)
 
     def valid_step(self, sample, model, criterion, ema_model=None):
+        if self.cfg.validate_with_ema and ema_model is not None:
+            model = self._averaged_for_validation(ema_model)
         self.output_start.of_validation(model, criterion)
         return super().valid_step(sample, model, criterion)
+
+    def _averaged_for_validation(self, ema_model):
+        """The EMA model as fairseq has the model itself when it validates."""
+        ema_model.eval()
+        if self.cfg.eval_bleu and self._averaged is not ema_model:
+            args = Namespace(**json.loads(self.cfg.eval_bleu_args))
+            self.sequence_generator = self.build_generator([ema_model], args)
+            self._averaged = ema_model
+        return ema_model
 
     def begin_valid_epoch(self, epoch, model):
         super().begin_valid_epoch(epoch, model)
@@ -171,6 +203,9 @@ class SparseTranslationTask(TranslationTask):
             refuse_iteration_flags(args)
         normalization = str(self.cfg.score_normalization)
         self._exactness = None
+        for model in models:
+            if (transform := transform_of(model)) is not None:
+                transform.solver = str(self.cfg.decoding_solver)
         if getattr(args, "score_reference", False):
             return SparseSequenceScorer(
                 self.target_dictionary,

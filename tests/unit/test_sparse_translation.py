@@ -252,6 +252,29 @@ def test_ema_model_keeps_the_models_transform():
     assert ema_model.decoder.output_transform.tau == 0.4
 
 
+def test_validation_takes_the_averaged_weights_where_asked_to():
+    import copy
+
+    bleu = {"eval_bleu": True, "eval_bleu_args": '{"beam": 1, "max_len_b": 5}'}
+    task = make_task(validate_with_ema=True, **bleu)
+    model, sample = make_model(task), make_batch(task)
+    criterion = make_criterion(task, "entmax_loss", alpha=1.5)
+    average = copy.deepcopy(model).train()
+    with torch.no_grad():
+        for weight in average.parameters():
+            weight.mul_(0.5)
+    with torch.no_grad():
+        loss, _, _ = task.valid_step(sample, model, criterion, ema_model=average)
+        decoded_with = task.sequence_generator.model.models[0]
+        plain = make_task()
+        own, _, _ = plain.valid_step(sample, model.eval(), criterion, ema_model=average)
+        wanted, _, _ = plain.valid_step(sample, average.eval(), criterion)
+    assert loss == wanted != own
+    assert decoded_with is average and not average.training
+    with pytest.raises(UsageError, match="--validate-with-ema needs --store-ema"):
+        task.train_step(sample, model, criterion, None, 0)
+
+
 def test_validation_with_another_criterion_is_refused():
     task = make_task()
     model = make_model(task, from_checkpoint=True)

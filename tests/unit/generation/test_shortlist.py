@@ -1,11 +1,12 @@
 """The shortlist is the top of the whole vocabulary's log-scores, exactly."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from sparse_fairseq.generation.shortlist import renormalize, shortlist, top_k
+from sparse_fairseq.generation.shortlist import can_shortlist, renormalize, shortlist, top_k
 from sparse_fairseq.output_transform import OutputSettings, OutputTransform
 
 OUTPUTS = [
@@ -45,6 +46,19 @@ def test_top_k(size, k):
     assert torch.equal(values, x.topk(k).values)
     assert torch.equal(x.gather(1, where), values)
     assert all(len(set(row.tolist())) == k for row in where)
+
+
+@pytest.mark.parametrize("solver", ["sort", "topk", "bisect"])
+def test_a_solver_that_somebody_names_sees_the_whole_vocabulary(solver):
+    """As SE timed decoding: the same scores, without the shortlist."""
+    transform = OutputTransform(OutputSettings("entmax", 1.5))
+    model = SimpleNamespace(decoder=SimpleNamespace(output_transform=transform))
+    assert can_shortlist(model)
+    logits = 3 * torch.randn(4, 500, generator=torch.Generator().manual_seed(1))
+    usual = transform.scores(logits)
+    transform.solver = solver
+    assert not can_shortlist(model)
+    torch.testing.assert_close(transform.scores(logits), usual, atol=1e-6, rtol=0)
 
 
 def test_nan_comes_first():
