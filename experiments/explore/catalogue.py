@@ -73,7 +73,7 @@ def _open(run: Run) -> Entry:
     try:
         entry.source, entry.target = run.source_lang, run.target_lang
         entry.predictor = open_predictor(run)
-        entry.examples = _examples(run)
+        entry.examples = _examples(run, entry.predictor.source_language)
     except (Exception, SystemExit) as error:  # whatever a checkpoint or a record may hold
         entry.predictor = None
         entry.problem = one_line(str(error) or type(error).__name__)
@@ -102,13 +102,13 @@ def generator_settings(config: dict) -> dict:
     return {"beam_size": 5, "normalize_scores": not flags.get("unnormalized", False), **found}
 
 
-def _examples(run: Run) -> tuple[str, ...]:
+def _examples(run: Run, language: Language) -> tuple[str, ...]:
     """Sentences of the validation set, of a length that can be looked at."""
     path = run.text / f"valid.{run.source_lang}"
     lines = read_lines(path) if path.is_file() else []
     fitting = [line for line in lines if len(line.split()) in EXAMPLE_WORDS] or lines
     step = max(len(fitting) // EXAMPLES, 1)
-    return tuple(fitting[::step][:EXAMPLES])
+    return tuple(language.text_of(line) for line in fitting[::step][:EXAMPLES])
 
 
 def one_line(text: str) -> str:

@@ -56,10 +56,18 @@ class Search:
     """One search; `run` gives its result."""
 
     def __init__(
-        self, states: PrefixStates, pieces: Pieces, source: Tokens, dense: bool, budget: int
+        self,
+        states: PrefixStates,
+        pieces: Pieces,
+        source: Tokens,
+        dense: bool,
+        budget: int = QUICK,
+        best: int = BEST,
     ):
+        """``budget``: how many beginnings of words may be followed; ``best``: how many words of a
+        dense output are wanted."""
         self.states, self.pieces, self.source, self.dense = states, pieces, source, dense
-        self.budget = budget
+        self.budget, self.best = budget, best
         self.words: dict[str | None, Candidate] = {}
         self.followed = 0
         self.others, self.others_score = 0, 0.0
@@ -116,8 +124,8 @@ class Search:
         if not beginning.path:
             self.first, self.first_score = len(allowed), float(values.sum())
         order = values.nonzero().squeeze(1)
-        if self.dense and len(order) > 4 * BEST:
-            order = values.topk(4 * BEST).indices
+        if self.dense and len(order) > 4 * self.best:
+            order = values.topk(4 * self.best).indices
         found = zip(allowed[order].tolist(), values[order].tolist(), strict=True)
         inside = bool(beginning.path)
         if self.pieces.ends_late and (inside or self.prefix):
@@ -147,8 +155,8 @@ class Search:
         if len(beginnings[0].path) >= LONGEST:
             kept = []
         if self.dense:  # a longer word is not more probable than its beginning
-            best = heapq.nlargest(BEST, (word.score for word in self.words.values()))
-            least = best[-1] if len(best) == BEST else 0.0
+            best = heapq.nlargest(self.best, (word.score for word in self.words.values()))
+            least = best[-1] if len(best) == self.best else 0.0
             kept = [beginning for beginning in kept if beginning.score > least]
         left = beginnings[len(kept) :]
         self.others += len(left)
@@ -160,7 +168,7 @@ class Search:
         if not self.dense:
             complete = self.others == 0
             return NextWords(words, complete, total, self.others, self.others_score / self.share)
-        words = words[:BEST]
+        words = words[: self.best]
         others = self.first - len({word.path[0] for word in words})
         shown = sum(word.score for word in words)
         return NextWords(words, False, total, others, max(self.first_score - shown, 0.0))

@@ -11,7 +11,7 @@ from fairseq.sequence_generator import EnsembleModel
 
 from sparse_fairseq.generation import SparseSequenceGenerator
 
-from .next_words import QUICK, NextWords, Search
+from .next_words import BEST, QUICK, NextWords, Search
 from .states import PrefixStates, Recent, Tokens
 from .units import Language, Pieces
 
@@ -109,7 +109,7 @@ class Predictor:
         found: list[Given] = []
         prefix: Tokens = ()
         for name in names:
-            word = self._list(source, prefix, name, whole=True).by_name.get(name)
+            word = self._list(source, prefix, name, True).by_name.get(name)
             if word is not None:
                 path = word.path
             else:
@@ -130,19 +130,26 @@ class Predictor:
     # Next words
 
     def next_words(
-        self, source: Source, given: Sequence[Given], letters: str = "", budget: int = QUICK
+        self,
+        source: Source,
+        given: Sequence[Given],
+        letters: str = "",
+        budget: int = QUICK,
+        best: int = BEST,
     ) -> NextWords:
-        """``budget``: how many beginnings of words may be followed until the words have ended."""
-        return self._list(source, path_of(given), letters, budget=budget)
+        """``budget``: how many beginnings of words may be followed until the words have ended;
+        ``best``: how many words of a dense output are wanted."""
+        return self._list(source, path_of(given), letters, False, budget, best)
 
-    def _list(
-        self, source: Source, prefix: Tokens, letters="", whole=False, budget: int = QUICK
-    ) -> NextWords:
+    def _list(self, source: Source, prefix: Tokens, *wanted) -> NextWords:
+        """``wanted``: letters, whole, budget, best."""
+
         def make() -> NextWords:
-            search = Search(self.states, self.pieces, source.tokens, self.dense, budget)
+            letters, whole, *limits = (*wanted, *("", False)[len(wanted) :])
+            search = Search(self.states, self.pieces, source.tokens, self.dense, *limits)
             return search.run(prefix, letters, whole)
 
-        return self._lists.get((source.tokens, prefix, letters, whole, budget), make)
+        return self._lists.get((source.tokens, prefix, *wanted), make)
 
     def score(self, source: Source, given: Sequence[Given], path: Tokens) -> float:
         """Of pieces after words."""

@@ -44,6 +44,12 @@ class Language:
             return [*tags, *characters(TAG.sub("", text)).split()]
         return tokenizer(self.spec, self.code)(text).split()
 
+    def text_of(self, line: str) -> str:
+        """A line of the data as people write it."""
+        if self.kind != "characters":
+            return line
+        return " ".join([*TAG.findall(line), spelled(TAG.sub("", line))])
+
     def pieces(self, word: str) -> list[str]:
         return [word] if self.model is None else segmenter(self.spec, self.model)([word])[0].split()
 
@@ -51,15 +57,23 @@ class Language:
         """A word as people write it."""
         if self.kind == "characters":
             return word.replace(SPACE, "\u2423")
-        if self.spec.tokenizer != "moses":
+        if not self._moses:
             return word
         return "-" if word == "@-@" else html.unescape(word)
+
+    def named(self, letters: str) -> str:
+        """The beginning of a word as the data spell it."""
+        return _tokenizer(self.code).escape_xml(letters) if self._moses else letters
+
+    @property
+    def _moses(self) -> bool:
+        return self.spec.tokenizer == "moses"
 
     def joined(self, words: Sequence[str]) -> str:
         """The text of a sentence."""
         if self.kind == "characters":
             return spelled(" ".join(words))
-        if self.spec.tokenizer != "moses":
+        if not self._moses:
             return " ".join(words)
         return _detokenizer(self.code).detokenize(list(words))
 
@@ -73,6 +87,13 @@ class Language:
     def _after(self, words: tuple[str, ...], word: str) -> str:
         before, whole = self.joined(words), self.joined([*words, word])
         return whole[len(before) :] if whole.startswith(before) else f" {self.shown(word)}"
+
+
+@functools.cache
+def _tokenizer(language: str):
+    from sacremoses import MosesTokenizer
+
+    return MosesTokenizer(language)
 
 
 @functools.cache

@@ -126,6 +126,7 @@ def write_analyses(folder: Path, system: str, seed: int) -> None:
         ("exactness", {"valid": exactness(system), "test": exactness(system)}),
         ("dynamics", dynamics(system, seed)),
         ("lattice", lattice(system)),
+        ("keystrokes", keystrokes(system)),
         ("attention", attention(system)),
         ("energy", energy(seed)),
     ):
@@ -179,6 +180,23 @@ def exactness(system: str) -> dict:
         "mean_hypotheses": 3.6 if sparse else 5.0,
         "counts": [[1, 90], [2, 70], [3, 60], [4, 80], [5, 700]] if sparse else [[5, 1000]],
         "beam": 5,
+    }
+
+
+def keystrokes(system: str) -> dict:
+    lists = {"top_k": (5.0, 80.0), "top_p": (4.0, 78.0)}
+    if system != "softmax":
+        lists["all"] = (float(SUPPORT[system]), 93.0)
+    return {
+        **{"split": "valid", "sentences": 100, "words": 700, "k": 5, "p": 0.9},
+        **{"without": 4000, "with": 1800, "saved": 55.0, "first": 60.0, "accepted": 85.0},
+        "ahead": 0.0 if system == "softmax" else 40.0,
+        "lists": {
+            name: {"length": length, "coverage": coverage, "saved": 50.0}
+            | ({"cut": 2.0} if name == "all" else {})
+            for name, (length, coverage) in lists.items()
+        },
+        "curve": [[k, 60.0 + k] for k in range(1, 21)],
     }
 
 

@@ -551,12 +551,20 @@ def test_why_a_comparison_lacks_a_system(tmp_path):
     assert gather(runs, DATASET).why("bleu", "entmax15") == "failed: no memory"
 
 
+def test_lists_of_next_words_are_compared(page):
+    assert [*page.row("keystrokes", "1.5-entmax").values()][1:] == ["55.0", "60.0", "85.0", "40.0"]
+    kinds = [row[1] for row in page.rows["keystroke_lists"] if row[0].startswith("1.5-entmax")]
+    assert kinds == ["all possible words", "the best 5", "90% of the scores"]
+    dense = [row[1] for row in page.rows["keystroke_lists"] if row[0].startswith("softmax")]
+    assert dense == kinds[1:]
+
+
 def test_there_is_a_figure_for_every_module(page):
     figures = {name.removeprefix("figure-") for name in page.ids if name.startswith("figure-")}
     assert figures == {
         *("bleu_figure", "support_figure", "exactness_figure", "total_score_figure"),
         *("tau_figure", "dynamics", "inference_time", "alpha_sweep"),
-        *("lattice", "search_tree", "attention", "examples"),
+        *("lattice", "search_tree", "attention", "examples", "keystrokes_figure"),
     }
     assert len(page.ids) == len(set(page.ids)), "an id is there twice"
 

@@ -1,0 +1,263 @@
+"""How many keystrokes a translator saves who types the reference and accepts suggestions.
+
+The page of `experiments.explore` is simulated: at each word the translator sees the words that can
+come next, best first, types letters until the right one is the first, and presses Tab. Words that
+are the only possibility come ahead, several at a time. ``result``:
+
+    split, sentences, words
+    without, with       keystrokes of the whole text, and with suggestions
+    saved               % of them that are saved so
+    first               % of the words that were the first suggestion before any letter was typed
+    accepted            % of the words that were accepted as a first suggestion, at any letter
+    ahead               % of the words that were offered ahead, as the only possibility
+    k, p                of the lists "top_k" and "top_p"
+    lists               of "all" words (sparse outputs), "top_k", "top_p": length (mean), coverage
+                        (% of the words that are in it), saved (% of the keystrokes, if one goes
+                        down the list with the arrow key where that is shorter), cut (% of the
+                        lists of all words that are not complete)
+    curve               [[k, % of the words that are among the best k], …]
+"""
+
+from dataclasses import dataclass, field
+
+from data_prep.progress import Progress
+
+from ..explore.catalogue import open_predictor
+from ..explore.predictor import Given, NotPossible, Predictor, Source
+from ..runs import Run, read_lines
+from .bleu import is_inflection
+from .shared.analysis import Analysis, NotMeasured, decoded_checkpoint, need, percent
+
+LONGEST = 50  # words of a dense output that are looked at; top-p is cut there, too
+
+
+@dataclass
+class Place:
+    """Where a reference word is to come."""
+
+    text: str
+    spaced: bool  # whether a space goes before it
+    ranks: list[int | None]  # in the list, after each number of letters; None: it is not in it
+    first: bool  # is the list's first word before any letter
+    lengths: dict[str, int]  # of the lists before any letter
+    covered: dict[str, bool]
+    complete: bool
+    ahead: int = 0  # words, this one included, that come ahead at `ahead_letters`
+    ahead_letters: int = 0
+
+
+@dataclass
+class Tally:
+    words: int = 0
+    first: int = 0
+    accepted: int = 0
+    ahead: int = 0
+    keys: dict[str, int] = field(default_factory=dict)  # by way of typing
+    lengths: dict[str, int] = field(default_factory=dict)
+    covered: dict[str, int] = field(default_factory=dict)
+    cut: int = 0
+    at_rank: list[int] = field(default_factory=lambda: [0] * LONGEST)
+
+    def add(self, counts: str, name: str, number: int) -> None:
+        table = getattr(self, counts)
+        table[name] = table.get(name, 0) + number
+
+
+def compute(run: Run, settings: dict) -> dict:
+    if is_inflection(run):
+        raise NotMeasured("an inflection is a single word: there is no next one to suggest")
+    need(decoded_checkpoint(run))
+    predictor, split = open_predictor(run), settings["split"]
+    sources = read_lines(run.text / f"{split}.{run.source_lang}")
+    pairs = list(zip(sources, run.references(split), strict=True))
+    pairs = pairs[:: max(len(pairs) // settings["sentences"], 1)][: settings["sentences"]]
+    tally, used = Tally(), 0
+    with Progress(f"{run.name}: keystrokes", len(pairs), "sentences") as progress:
+        for source, reference in pairs:
+            try:
+                places = look(predictor, source, reference, settings["k"], settings["p"])
+            except NotPossible:  # too long for the model
+                continue
+            finally:
+                progress.advance(1)
+            count(tally, places)
+            used += 1
+    limits = {"k": settings["k"], "p": settings["p"]}
+    return {"split": split, "sentences": used, **limits, **summary(tally, predictor.dense)}
+
+
+def look(predictor: Predictor, text: str, reference: str, top: int, mass: float) -> list[Place]:
+    """What a translator of this sentence would be shown at each word of the reference."""
+    source, language = predictor.source(text), predictor.language
+    names = language.words(reference)
+    given = predictor.given(source, names)
+    return [
+        _place(predictor, source, given[:i], given[i:], language.after(names[:i], name), top, mass)
+        for i, name in enumerate(names)
+    ]
+
+
+def _place(
+    predictor: Predictor,
+    source: Source,
+    before: list[Given],
+    rest: list[Given],
+    insert: str,
+    top: int,
+    mass: float,
+) -> Place:
+    found = predictor.next_words(source, before, best=LONGEST)
+    names = [word.name for word in found.words]
+    name, text = rest[0].name, insert.lstrip()
+    sizes = {"top_k": min(top, len(names)), "top_p": _smallest(found, mass)}
+    if not predictor.dense:
+        sizes["all"] = len(names)
+    rank = names.index(name) if name in names else None
+    ranks, ahead, letters = [rank], 0, 0
+    for typed in range(len(text)):
+        matching = _matching(predictor, source, before, found, text[:typed])
+        if typed:
+            ranks.append(matching.index(name) if name in matching else None)
+        if found.complete and matching == [name] and not ahead:
+            ahead, letters = _ahead(predictor, source, before, rest), typed
+    return Place(
+        text=text,
+        spaced=insert != text,
+        ranks=ranks,
+        first=rank == 0,
+        lengths=sizes,
+        covered={way: rank is not None and rank < size for way, size in sizes.items()},
+        complete=found.complete,
+        ahead=ahead,
+        ahead_letters=letters,
+    )
+
+
+def _matching(predictor: Predictor, source: Source, before, found, letters: str) -> list:
+    """Names of the words that begin with letters, best first, as the page would show them."""
+    shown, folded = predictor.language.shown, letters.casefold()
+    names = [word.name for word in found.words if word.name is not None or not letters]
+    names = [n for n in names if n is None or shown(n).casefold().startswith(folded)]
+    # If some of the best words match, no other matching word is better.
+    if names or found.complete:
+        return names
+    more = predictor.next_words(source, before, predictor.language.named(letters))
+    return [word.name for word in more.words]
+
+
+def _ahead(predictor: Predictor, source: Source, before: list[Given], rest: list[Given]) -> int:
+    """How many words come at once with the first: all that are offered, if all are right."""
+    offered = [n for n in predictor.ahead(source, [*before, rest[0]]) if n is not None]
+    wanted = [word.name for word in rest[1 : 1 + len(offered)]]
+    return 1 + len(offered) if offered == wanted else 1
+
+
+def _smallest(found, mass: float) -> int:
+    """How many of the best words hold this share of the scores; at most all that are known."""
+    held = 0.0
+    for size, word in enumerate(found.words, start=1):
+        held += word.score
+        if held >= mass * found.total:
+            return size
+    return len(found.words)
+
+
+def count(tally: Tally, places: list[Place]) -> None:
+    """Types a sentence in every way."""
+    for place in places:
+        tally.words += 1
+        tally.first += place.first
+        tally.cut += not place.complete
+        tally.add("keys", "without", len(place.text) + place.spaced)
+        for way, size in place.lengths.items():
+            tally.add("lengths", way, size)
+            tally.add("covered", way, place.covered[way])
+        if place.ranks[0] is not None and place.ranks[0] < LONGEST:
+            tally.at_rank[place.ranks[0]] += 1
+    _type_with_tab(tally, places)
+    for way in places[0].lengths if places else ():
+        by_hand, keys = False, 0
+        for place in places:
+            cost, by_hand = _cheapest(place, place.lengths[way], by_hand)
+            keys += cost
+        tally.add("keys", way, keys)
+
+
+def _type_with_tab(tally: Tally, places: list[Place]) -> None:
+    """As the page is meant: Tab when the first suggestion is right, and for all that is ahead."""
+    by_hand, done = False, 0
+    for i, place in enumerate(places):
+        if i < done:
+            continue
+        space = by_hand and place.spaced
+        first = next((k for k, rank in enumerate(place.ranks) if rank == 0), None)
+        if place.ahead and (first is None or place.ahead_letters <= first):
+            first, done = place.ahead_letters, i + place.ahead
+            tally.ahead += place.ahead
+            tally.accepted += place.ahead - 1
+        by_hand = first is None
+        tally.accepted += not by_hand
+        tally.add("keys", "with", space + (len(place.text) if by_hand else first + 1))
+
+
+def _cheapest(place: Place, size: int, after_hand: bool) -> tuple[int, bool]:
+    """Keystrokes of a word, and whether it was typed to its end: a space has to follow then.
+
+    One may type some letters, go down the list to the word, and press Tab. The list has ``size``
+    words before the first letter, and no more after it.
+    """
+    space = after_hand and place.spaced
+    chosen = [
+        k + rank + 1 for k, rank in enumerate(place.ranks) if rank is not None and rank < size
+    ]
+    if chosen and min(chosen) <= len(place.text):
+        return space + min(chosen), False
+    return space + len(place.text), True
+
+
+def summary(tally: Tally, dense: bool) -> dict:
+    without = tally.keys.get("without", 0)
+    if not without:
+        raise NotMeasured("no sentence could be typed")
+
+    def saved(way: str) -> float | None:
+        return percent(without - tally.keys.get(way, 0), without)
+
+    covered = 0
+    curve = []
+    for rank, times in enumerate(tally.at_rank, start=1):
+        covered += times
+        curve.append([rank, percent(covered, tally.words)])
+    lists = {
+        way: {
+            "length": length / tally.words,
+            "coverage": percent(tally.covered[way], tally.words),
+            "saved": saved(way),
+        }
+        for way, length in tally.lengths.items()
+    }
+    if not dense:
+        lists["all"]["cut"] = percent(tally.cut, tally.words)
+    return {
+        "words": tally.words,
+        "without": without,
+        "with": tally.keys["with"],
+        "saved": saved("with"),
+        "first": percent(tally.first, tally.words),
+        "accepted": percent(tally.accepted, tally.words),
+        "ahead": percent(tally.ahead, tally.words),
+        "lists": lists,
+        "curve": curve,
+    }
+
+
+def inputs(run: Run, settings: dict) -> list:
+    split = settings["split"]
+    texts = [run.text / f"{split}.{lang}" for lang in (run.source_lang, run.target_lang)]
+    return [decoded_checkpoint(run), *texts]
+
+
+ANALYSIS = Analysis(compute, inputs, {"split": "valid", "sentences": 100, "k": 5, "p": 0.9})
+
+if __name__ == "__main__":
+    ANALYSIS.main()
