@@ -7,10 +7,12 @@ from fairseq.dataclass import ChoiceEnum
 
 from .sparse_criterion import SparseCriterion, SparseCriterionConfig, requested_settings
 
+SOLVERS = ChoiceEnum(["auto", "sort", "topk", "bisect"])
+
 
 @dataclass
 class SparsemaxLossConfig(SparseCriterionConfig):
-    solver: ChoiceEnum(["auto", "sort", "topk", "bisect"]) = field(
+    solver: SOLVERS = field(
         default="auto", metadata={"help": "how the threshold is found; all give the same loss"}
     )
 
