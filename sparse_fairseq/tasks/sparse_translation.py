@@ -18,7 +18,6 @@ from omegaconf import II
 
 from ..batches import count_fitting, left_out, refuse_empty_files, refuse_no_batch
 from ..cpu_workers import refuse_to_work_alone
-from ..criterions.entmax_loss import SOLVERS
 from ..errors import UsageError
 from ..generation import (
     GenerationError,
@@ -58,7 +57,7 @@ class SparseTranslationConfig(TranslationConfig):
             "auto: ahead for sparse models, full for softmax"
         },
     )
-    decoding_solver: SOLVERS = field(
+    decoding_solver: ChoiceEnum(["auto", "sort", "topk", "bisect"]) = field(
         default="auto",
         metadata={
             "help": "how decoding finds entmax's threshold, as --solver says it for training; all "
