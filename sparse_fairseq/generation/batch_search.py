@@ -1,20 +1,26 @@
-"""The search loop over one batch.
+"""Beam search over one batch.
 
-A step asks the models for scores, takes the candidates that a strategy proposes, finishes those
-that end in EOS and continues with the others. Rows and sentences leave as soon as they can.
+A step asks for the next tokens, takes the candidates that a strategy proposes, finishes those that
+end in EOS and continues with the others. Rows and sentences leave as soon as they can. A step waits
+for the device twice: the candidates come to the host, and its decisions go back.
 """
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from . import strategies
-from .beams import Beams, Candidates, merge
+from .beams import Beams, Candidates, HostCandidates, NextRows, merge
 from .decoder_states import DecoderStates
 from .errors import GenerationError
-from .sentence import Sentence, close
-from .shortlist import renormalize, shortlist, transform_of
+from .exact_search import TOKENS, ExactSearch
+from .hypotheses import to_hypotheses
+from .next_tokens import Answer, NextTokens
+from .prefix_tree import PrefixTree
+from .sentence import Ended, Sentence
+from .state_archive import StateArchive
 
 
 class BatchSearch:
@@ -23,237 +29,249 @@ class BatchSearch:
     def __init__(self, settings, sample: dict, prefix_tokens, constraints, bos_token):
         self.settings = settings
         self.strategy = settings.search
-        source, self.source_lengths = source_of(sample["net_input"], settings.eos, settings.pad)
-        self.prefix = prefix_tokens
+        source, lengths = source_of(sample["net_input"], settings.eos, settings.pad)
+        self.source_lengths = lengths
+        self.lengths = lengths.tolist() if settings.match_source_len else None
         self.ids = torch.arange(len(source), device=source.device)
         if isinstance(sample.get("id"), Tensor) and not strategies.keeps_places(self.strategy):
             self.ids = sample["id"]
-        self.max_len = settings.longest(source, self.source_lengths)
+        self.max_len = settings.longest(source, lengths)
         self.device = source.device
         self.strategy.init_constraints(
             _constraints(self.strategy, constraints, len(source)), settings.beam_size
         )
-        self.states = DecoderStates(settings.model, sample["net_input"])
         self.is_plain = strategies.is_plain(self.strategy)
         self.output = settings.output()
+        self.states = DecoderStates(settings.model, sample["net_input"])
+        self.next = NextTokens(settings, self.output, self.states, prefix_tokens, self.max_len)
         # fairseq ends a sentence when `beam` hypotheses have. Of a sparse model's few candidates
         # even unlikely ends are among the best `beam`: they would fill the list before the likely
         # ones have come to their ends.
         self.outlasts_a_full_list = self.is_plain and self.output.outlasts_a_full_list
         # Other strategies look for something else than the best hypothesis.
-        self.sentences = [Sentence(settings.ranking, self.is_plain) for _ in source]
-        self.running = list(range(len(source)))  # the sentences that have rows
-        self.owner = torch.arange(len(source), device=source.device)  # the sentence of each row
+        known = (self.is_plain, self.output.only_falls, self.output.is_probability)
+        self.sentences = [Sentence(settings.ranking, *known) for _ in source]
+        self.running = np.arange(len(source))  # the sentences that have rows
         bos = settings.eos if bos_token is None else bos_token
+        # One more than fairseq looks at tells whether there are more.
+        self.width = 2 * settings.beam_size + 1
+        if settings.exact_budget:
+            self.width = max(self.width, TOKENS)
         self.beams = Beams.start(len(source), bos, source.device)
+        # What an exact search needs to go on from here.
+        self.archive = None
+        if settings.exact_budget:
+            self.archive = StateArchive(self.states, self.device)
+        self.recorded: list[tuple[int, Tensor, Tensor]] = []
+        self.tree = PrefixTree()
+        n = len(source)
+        self.tree.add([-1] * n, [bos] * n, [0.0] * n, range(n))
 
     def run(self) -> list[list[dict]]:
         for step in range(self.max_len + 1):  # one more than tokens, for EOS
-            candidates = self._plain(step) if self.is_plain else self._proposed(step)
-            if bool(candidates.score.isnan().any()):
+            answer = self._ask()
+            candidates = self._plain(answer) if self.is_plain else self._proposed(answer)
+            found, (cut, closed) = candidates.on_host(answer.cut, answer.closed)
+            if np.isnan(found.score).any():
                 raise GenerationError(f"the models' scores are NaN at step {step}")
-            ended, order, live = self._choose(candidates)
-            self._finish(step, candidates, ended)
-            remaining = self._end_sentences(step, candidates, order, live)
-            if not self.running:
+            self._note_limits(cut, closed)
+            ended, order, live = self._choose(found)
+            self._finish(step, found, ended)
+            remaining = self._end_sentences(step, found, order, live)
+            if not len(self.running):
                 break
-            self._continue(candidates, order, live, remaining)
-        return [sentence.result() for sentence in self.sentences]
+            self._continue(found, order, live, remaining, candidates.score.dtype)
+        if self.archive is not None:
+            ExactSearch(self).run()
+        return to_hypotheses(self.sentences, self.tree, self.settings, self.device)
 
-    # Scores and candidates
+    # Candidates
 
-    def _plain(self, step: int) -> Candidates:
-        """Beam search; one candidate more than fairseq looks at tells whether there are more."""
-        settings, count = self.settings, 2 * self.settings.beam_size
-        if self._can_shortlist(step):
-            logits, attention = self.states.logits(self.beams.tokens)
-            transform = transform_of(settings.model.single_model)
-            # The one token that is forbidden may be among the best.
-            k = min(count + 2, logits.shape[1])
-            scores, tokens = shortlist(logits, transform, k, settings.temperature)
-            scores = scores.masked_fill(tokens == settings.pad, -math.inf)
-            self.beams.record(attention, None)
+    def _ask(self) -> Answer:
+        beams = self.beams
+        owner = self.running[beams.sentence]
+        if self.is_plain:
+            answer = self.next.best(beams.tokens, owner, self.width)
         else:
-            lprobs = self._log_scores()
-            self._apply_rules(step, lprobs)
-            scores, tokens = lprobs.topk(min(count + 1, lprobs.shape[1]))
-        return merge(self.beams, scores, tokens, len(self.running), count)
+            answer = self.next.all(beams.tokens, owner)
+        beams.record(answer.attention, answer.support)
+        if self.archive is not None:
+            step = beams.tokens.shape[1] - 1
+            self.archive.add(step, len(beams), answer.attention, answer.support)
+            self.recorded.append((beams.first_node, answer.scores, answer.tokens))
+        return answer
 
-    def _proposed(self, step: int) -> Candidates:
-        settings = self.settings
-        lprobs = self._log_scores()
-        can_end = lprobs[:, settings.eos] > -math.inf
-        self._apply_rules(step, lprobs)
+    def _plain(self, answer: Answer) -> Candidates:
+        count = 2 * self.settings.beam_size
+        first = slice(count + 2)  # padding may be among them
+        return merge(self.beams, answer.scores[:, first], answer.tokens[:, first], count)
+
+    def _proposed(self, answer: Answer) -> Candidates:
         if getattr(self.strategy, "needs_src_lengths", False):
             self.strategy.set_src_lengths(self.source_lengths)
-        shape = (len(self.running), settings.beam_size)
         finished = [len(self.sentences[number].finished) for number in self.running]
-        how = (self.output.sums_to_one, settings.eos, can_end)
-        finished = torch.tensor(finished, device=self.device)
-        return strategies.propose(
-            self.strategy, lprobs, self.beams, self.ids, *shape, *how, finished
+        known = strategies.Outlook(
+            ids=self.ids,
+            slots=self.settings.beam_size,
+            sums_to_one=self.output.sums_to_one,
+            eos=self.settings.eos,
+            can_end=answer.can_end,
+            finished=torch.tensor(finished, device=self.device),
         )
+        return strategies.propose(self.strategy, answer.scores, self.beams, known)
 
-    def _can_shortlist(self, step: int) -> bool:
-        settings = self.settings
-        free = settings.min_len <= step < self.max_len and settings.rules.only_pad_at(step)
-        return free and self.output.can_shortlist and self._next_of_prefix(step) is None
-
-    def _log_scores(self) -> Tensor:
-        """Log-scores [rows, vocabulary] of the next token, as the models give them."""
-        settings, beams = self.settings, self.beams
-        lprobs, attention = self.states.log_scores(beams.tokens, settings.temperature)
-        if self.output.renormalize:
-            lprobs = renormalize(lprobs)
-        support = None
-        if settings.return_support:
-            support = (lprobs > -math.inf).sum(1) - settings.count_made_up(lprobs)
-        beams.record(attention, support)
-        return lprobs if settings.lm_model is None else lprobs + self._language_model()
-
-    def _apply_rules(self, step: int, lprobs: Tensor) -> None:
-        """Changes log-scores in place."""
-        settings, beams = self.settings, self.beams
-        settings.rules.apply(lprobs, beams.tokens, self._next_of_prefix(step))
-        if step >= self.max_len:
-            cut = settings.rules.end(lprobs) | self._is_prefix_cut()
-            for index in beams.sentence[cut].unique().tolist():
-                self.sentences[self.running[index]].exhaustive = False
-
-    def _is_prefix_cut(self) -> Tensor:
-        """Whether each row's prefix goes on beyond the maximum length."""
-        if self.prefix is None or self.prefix.shape[1] <= self.max_len:
-            return torch.zeros_like(self.beams.sentence, dtype=torch.bool)
-        wanted = self.prefix[self.beams.sentence, self.max_len]
-        return (wanted != self.settings.pad) & (wanted != self.settings.eos)
-
-    def _language_model(self) -> Tensor:
-        model = self.settings.lm_model
-        out = model(self.beams.tokens)
-        lprobs = model.get_normalized_probs(out, log_probs=True, sample=None)
-        return lprobs[:, -1] * self.settings.lm_weight
-
-    def _next_of_prefix(self, step: int) -> Tensor | None:
-        """What must come next, [rows]; None where the prefix cannot or does not reach."""
-        if self.prefix is None or step >= min(self.prefix.shape[1], self.max_len):
-            return None
-        return self.prefix[self.beams.sentence, step]
+    def _note_limits(self, cut: np.ndarray | None, closed: np.ndarray | None) -> None:
+        """What the maximum length cuts off, and what probability the flags leave to nothing."""
+        if cut is None and closed is None:
+            return
+        first, totals = self.beams.first_node, self.tree.total
+        for row, index in enumerate(self.beams.sentence):
+            sentence, total = self.sentences[self.running[index]], totals[first + row]
+            if cut is not None:
+                sentence.cut(total + cut[row], self.max_len + 1)
+            if closed is not None:
+                sentence.closed += math.exp(total) * closed[row]
 
     # Decisions
 
-    def _choose(self, found: Candidates) -> tuple[Tensor, Tensor, Tensor]:
+    def _choose(self, found: HostCandidates) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(candidates that finish a hypothesis, candidate for each slot, slots that get a row).
 
         As in fairseq, a hypothesis ends only if EOS is among the best `beam` candidates, and the
         best `beam` of the others go on. Candidates without score come last.
         """
-        beam, usable = self.settings.beam_size, found.usable
-        finite = found.finite
+        beam, finite = self.settings.beam_size, found.finite
         eos = finite & (found.token == self.settings.eos)
         ended = eos & (finite.cumsum(1) <= beam)
-        last = eos | ~finite
-        if strategies.keeps_places(self.strategy):
-            last = eos
-        order = last[:, :usable].byte().argsort(stable=True)[:, :beam]
-        live = (finite & ~eos).gather(1, order)
-        self._note_pruning(finite.sum(1) > ended.sum(1) + live.sum(1))
+        last = eos if strategies.keeps_places(self.strategy) else eos | ~finite
+        order = last[:, : found.usable].argsort(1, kind="stable")[:, :beam]
+        live = np.take_along_axis(finite & ~eos, order, 1)
+        pruned = finite & ~ended
+        np.put_along_axis(pruned, order, np.take_along_axis(pruned, order, 1) & ~live, 1)
+        best = np.where(pruned, found.score, -math.inf).max(1)
+        shortest = self.beams.tokens.shape[1]
+        for index, total in enumerate(best.tolist()):
+            self.sentences[self.running[index]].drop(total, shortest, self.max_len + 1)
         return ended, order, live
 
-    def _note_pruning(self, pruned: Tensor) -> None:
-        for index in pruned.nonzero().squeeze(1).tolist():
-            self.sentences[self.running[index]].exhaustive = False
-
-    def _finish(self, step: int, found: Candidates, ended: Tensor) -> None:
+    def _finish(self, step: int, found: HostCandidates, ended: np.ndarray) -> None:
         settings = self.settings
-        if settings.match_source_len:  # ends that come too late do not count
-            ended = ended & (step <= self.source_lengths.unsqueeze(1))
-        for index, position in ended.nonzero().tolist():
+        if self.lengths is not None:  # ends that come too late do not count
+            limits = np.array([self.lengths[number] for number in self.running])
+            ended = ended & (step <= limits)[:, None]
+        for index, position in zip(*ended.nonzero(), strict=True):
             sentence = self.sentences[self.running[index]]
+            hypothesis = self._closed(found, index, position)
             if len(sentence.finished) < settings.beam_size:
-                sentence.add(self._closed(found, index, position))
-                continue
-            sentence.exhaustive = False
-            if self.outlasts_a_full_list:
-                sentence.replace_worst(self._closed(found, index, position))
-        if not settings.match_source_len:
+                sentence.add(hypothesis)
+            elif self.outlasts_a_full_list:
+                sentence.add_to_full(hypothesis)
+            else:
+                sentence.leave_out(hypothesis)
+        if self.lengths is None:
             self._set_aside(found, ended)
 
-    def _set_aside(self, found: Candidates, ended: Tensor) -> None:
+    def _set_aside(self, found: HostCandidates, ended: np.ndarray) -> None:
         """Keeps ends outside the beam for sentences that may find nothing else."""
         missed = found.finite & (found.token == self.settings.eos) & ~ended
-        for index, position in missed.nonzero().tolist():
+        for index, position in zip(*missed.nonzero(), strict=True):
             sentence = self.sentences[self.running[index]]
             if not sentence.finished:
                 sentence.set_aside(self._closed(found, index, position))
 
-    def _closed(self, found: Candidates, index: int, position: int) -> dict:
-        row, total = int(found.row[index, position]), found.score[index, position]
-        return close(self.beams, row, total, self.settings.eos, self.settings.ranking)
+    def _closed(self, found: HostCandidates, index: int, position: int) -> Ended:
+        return self._ended(int(found.row[index, position]), float(found.score[index, position]))
 
-    def _end_sentences(self, step: int, found: Candidates, order: Tensor, live: Tensor) -> list:
+    def _ended(self, row: int, total: float, rest: tuple[int, ...] = ()) -> Ended:
+        """The hypothesis of a row that ends here with `total`; `rest` is put before EOS."""
+        beams = self.beams
+        length = beams.tokens.shape[1] + len(rest)
+        return Ended(
+            beams.first_node + row,
+            total,
+            length,
+            self.settings.ranking.score(total, length),
+            rest,
+            None if beams.attention is None else beams.attention[row],
+            None if beams.support is None else beams.support[row],
+        )
+
+    def _end_sentences(
+        self, step: int, found: HostCandidates, order: np.ndarray, live: np.ndarray
+    ) -> list[int]:
         """Ends what can end; returns the positions, among the running ones, of those that go on."""
-        best = found.score.gather(1, order).masked_fill(~live, -math.inf).amax(1).tolist()
+        totals = np.take_along_axis(found.score, order, 1)
+        best = np.where(live, totals, -math.inf).max(1, initial=-math.inf).tolist()
         remaining = []
         for index, number in enumerate(self.running):
             sentence = self.sentences[number]
-            if not self._can_end(step, index, sentence, best[index]):
+            if not self._can_end(step, number, sentence, best[index]):
                 remaining.append(index)
                 continue
-            if best[index] > -math.inf:
-                sentence.exhaustive = False
+            sentence.drop(best[index], step + 2, self.max_len + 1)
             if not sentence.finished:
                 sentence.add(sentence.reserve or self._forced(step, index))
-        self.running = [self.running[index] for index in remaining]
+        self.running = self.running[remaining]
         return remaining
 
-    def _can_end(self, step: int, index: int, sentence: Sentence, best: float) -> bool:
+    def _can_end(self, step: int, number: int, sentence: Sentence, best: float) -> bool:
         settings = self.settings
         if best == -math.inf:
             return True
         if len(sentence.finished) >= settings.beam_size:
             waits = self.outlasts_a_full_list and sentence.awaits_better(settings.nbest, best)
             return not waits
-        if settings.match_source_len and step >= self.source_lengths[index]:
+        if self.lengths is not None and step >= self.lengths[number]:
             return True
         if not (self.is_plain and self.output.only_falls):
             return False
         return sentence.can_end(settings.nbest, best, step + 2, self.max_len + 1)
 
-    def _forced(self, step: int, index: int) -> dict:
+    def _forced(self, step: int, index: int) -> Ended:
         """The best unfinished hypothesis, closed with EOS, which the models hold impossible. A
         prefix that the user demands is completed."""
-        rows = (self.beams.sentence == index).nonzero().squeeze(1)
-        row = int(rows[self.beams.total[rows].argmax()])
-        rest = [] if self.prefix is None else self.prefix[index, step:].tolist()
-        ends = (self.settings.eos, self.settings.pad)
-        rest = rest[: next((i for i, token in enumerate(rest) if token in ends), len(rest))]
-        impossible = self.beams.total.new_tensor(-math.inf)
-        return close(self.beams, row, impossible, self.settings.eos, self.settings.ranking, rest)
+        rows = (self.beams.sentence == index).nonzero()[0].tolist()
+        first = self.beams.first_node
+        row = max(rows, key=lambda r: self.tree.total[first + r])
+        rest = self.next.longest_rest(self.running[index], step)
+        return self._ended(row, -math.inf, rest)
 
     # The next step
 
-    def _continue(self, found: Candidates, order: Tensor, live: Tensor, remaining: list) -> None:
-        old_owner = self.owner
-        if len(remaining) < len(found.score):
+    def _continue(
+        self,
+        found: HostCandidates,
+        order: np.ndarray,
+        live: np.ndarray,
+        remaining: list[int],
+        dtype: torch.dtype,
+    ) -> None:
+        old_owner = self.tree.sentence[self.beams.first_node :]
+        order, live = order[remaining], live[remaining]
+        if not self.is_plain:
+            self._tell_strategy(remaining, len(found.score), order)
+        chosen = np.ones_like(live) if strategies.needs_all_rows(self.strategy) else live
+        sentence, slot = chosen.nonzero()
+        parents, token, score = (
+            np.take_along_axis(values[remaining], order, 1)[chosen]
+            for values in (found.row, found.token, np.where(found.finite, found.score, -math.inf))
+        )
+        score = np.where(live[chosen], score, -math.inf)
+        rows = NextRows(sentence, slot, parents, token, score, len(remaining))
+        owner = self.running[sentence].tolist()
+        above = (self.beams.first_node + parents).tolist()
+        first = self.tree.add(above, token.tolist(), score.tolist(), owner)
+        self.beams, order_of_states = self.beams.extend(rows, first, dtype)
+        moved = old_owner != owner
+        if moved or not np.array_equal(parents, np.arange(len(parents))):
+            self.states.reorder(order_of_states, moved)
+
+    def _tell_strategy(self, remaining: list[int], sentences: int, order: np.ndarray) -> None:
+        if len(remaining) < sentences:
             keep = torch.tensor(remaining, device=self.device)
             self.strategy.prune_sentences(keep)
-            order, live = order[keep], live[keep]
-            found = Candidates(found.score[keep], found.token[keep], found.row[keep], found.usable)
             self.ids, self.source_lengths = self.ids[keep], self.source_lengths[keep]
-            self.prefix = None if self.prefix is None else self.prefix[keep]
-        self.strategy.update_constraints(order)
-        chosen = torch.ones_like(live) if strategies.needs_all_rows(self.strategy) else live
-        sentence, slot = chosen.nonzero(as_tuple=True)
-        parents, token, score = (
-            values.gather(1, order)[chosen]
-            for values in (found.row, found.token, found.score.where(found.finite, -math.inf))
-        )
-        score = score.masked_fill(~live[chosen], -math.inf)
-        self.beams = self.beams.extend(parents, sentence, slot, token, score)
-        self.owner = torch.tensor(self.running, device=self.device)[sentence]
-        moved = not torch.equal(old_owner, self.owner)
-        if moved or not torch.equal(parents, torch.arange(len(parents)).to(parents)):
-            self.states.reorder(parents, moved)
+        self.strategy.update_constraints(torch.from_numpy(order).to(self.device))
 
 
 def source_of(net_input: dict, eos: int, pad: int) -> tuple[Tensor, Tensor]:

@@ -29,6 +29,7 @@ class Output:
     sums_to_one: bool
     renormalize: bool
     can_shortlist: bool
+    is_probability: bool  # totals are logarithms of probabilities
     only_falls: bool  # a longer hypothesis never has a larger total
     outlasts_a_full_list: bool  # see END_SEARCH
 
@@ -85,21 +86,16 @@ class SparseSequenceGenerator(nn.Module):
         score_normalization="none",
         end_search="auto",
         return_support=False,
+        exact_budget=0,
+        enumerate_mass=None,
     ):
         super().__init__()
         if beam_size < 1:
             raise GenerationError(f"--beam must be at least 1, got {beam_size}")
         if not temperature > 0:
             raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
-        if end_search not in END_SEARCH:
-            raise GenerationError(
-                f"--end-search must be one of {', '.join(END_SEARCH)}, got {end_search!r}"
-            )
-        if score_normalization not in SCORE_NORMALIZATIONS:
-            choices = " or ".join(SCORE_NORMALIZATIONS)
-            raise GenerationError(
-                f"--score-normalization must be {choices}, got {score_normalization}"
-            )
+        _check_choice("--end-search", end_search, END_SEARCH)
+        _check_choice("--score-normalization", score_normalization, SCORE_NORMALIZATIONS)
         self.model = models if isinstance(models, EnsembleModel) else EnsembleModel(models)
         self.model.eval()
         self.tgt_dict = tgt_dict
@@ -108,7 +104,10 @@ class SparseSequenceGenerator(nn.Module):
         self.symbols_to_strip_from_output = {*(symbols_to_strip_from_output or ()), self.eos}
         self.vocab_size = len(tgt_dict)
         self.beam_size = min(beam_size, self.vocab_size - 1)  # padding is never selected
-        self.nbest = min(nbest or self.beam_size, self.beam_size)
+        self.exact_budget, self.enumerate_mass = exact_budget, enumerate_mass
+        self.nbest = nbest or self.beam_size
+        if not exact_budget:
+            self.nbest = min(self.nbest, self.beam_size)
         self.max_len_a, self.max_len_b = max_len_a, max_len_b
         self.max_len = max_len or self.model.max_decoder_positions()
         self.min_len = min_len
@@ -163,13 +162,13 @@ class SparseSequenceGenerator(nn.Module):
         renormalize = self.score_normalization == "renormalize" and not known
         plain = self.lm_model is None and not renormalize and not self.return_support
         usual = self.model.has_encoder() and self.model.has_incremental_states()
+        bounded = (known or renormalize) and self.lm_model is None
         return Output(
             sums_to_one=known or renormalize,
             renormalize=renormalize,
             can_shortlist=plain and usual and len(models) == 1 and can_shortlist(models[0]),
-            only_falls=(known or renormalize)
-            and self.lm_model is None
-            and self.rules.unk_penalty >= 0,
+            is_probability=bounded and self.rules.unk_penalty == 0,
+            only_falls=bounded and self.rules.unk_penalty >= 0,
             outlasts_a_full_list=self.end_search == "ahead"
             or (self.end_search == "auto" and any(is_sparse(model) for model in models)),
         )
@@ -190,12 +189,18 @@ class SparseSequenceGenerator(nn.Module):
 
     def count_made_up(self, lprobs: Tensor) -> Tensor:
         """How many tokens of each row's support only pad the dictionary's size."""
-        return (lprobs[:, self._made_up.to(lprobs.device)] > -torch.inf).sum(1)
+        self._made_up = self._made_up.to(lprobs.device)
+        return (lprobs[:, self._made_up] > -torch.inf).sum(1)
 
 
-def _indices(tgt_dict, symbols) -> list[int]:
+def _check_choice(flag: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise GenerationError(f"{flag} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _indices(tgt_dict, symbols) -> Tensor:
     indices = [tgt_dict.index(symbol) for symbol in symbols]
     for symbol, index in zip(symbols, indices, strict=True):
         if index == tgt_dict.unk():
             raise GenerationError(f"cannot suppress {symbol!r}: it is not in the dictionary")
-    return indices
+    return torch.tensor(indices, dtype=torch.long)

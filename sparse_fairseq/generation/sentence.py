@@ -1,17 +1,14 @@
-"""What is known about one sentence: its finished hypotheses, and what was left unexplored.
+"""What is known about one sentence: its finished hypotheses, and a bound on all that was dropped.
 
-The certificate (S2S §4.1) is decided here. It makes no assumption on the scores: they need not be
-probabilities, and may grow with the length.
+Certificates are decided here. With an exhaustive list (S2S §4.1) they make no assumption on the
+scores, which need not be probabilities and may grow with the length. Without one they need totals
+that only fall: then a prefix bounds all that can follow it.
 """
 
 import math
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
-from torch.nn import functional
-
-from .beams import Beams
 
 
 @dataclass
@@ -27,39 +24,109 @@ class Ranking:
     def score(self, total: float, length: int) -> float:
         return self.normalized(total, length) if self.normalize else total
 
+    def normalized_bound(self, total: float, shortest: int, longest: int) -> float:
+        """No normalised score of a hypothesis with these lengths is larger, if `total` ≤ 0 cannot
+        grow."""
+        return max(self.normalized(total, shortest), self.normalized(total, longest))
+
     def bound(self, total: float, shortest: int, longest: int) -> float:
-        """No score of a hypothesis with these lengths is larger, if `total` cannot grow."""
-        return max(self.score(total, shortest), self.score(total, longest))
+        """The same for the score that counts."""
+        return self.normalized_bound(total, shortest, longest) if self.normalize else total
+
+
+@dataclass
+class Ended:
+    """A finished hypothesis: the prefix of a node, `rest`, and EOS."""
+
+    node: int
+    total: float
+    length: int  # of the tokens, with EOS
+    score: float
+    rest: tuple[int, ...] = ()
+    attention: Tensor | None = None  # [source, length - len(rest)]
+    support: Tensor | None = None  # [length - len(rest)]
+
+    @property
+    def status(self) -> str:
+        return "finished" if self.total > -math.inf else "forced"
 
 
 @dataclass
 class Sentence:
-    """`exhaustive`: every hypothesis with a non-zero score is in `finished`, once the search of
-    this sentence has ended."""
-
     ranking: Ranking
-    exhaustive: bool
-    finished: list[dict] = field(default_factory=list)
-    reserve: dict | None = None
+    seeks_best: bool  # a search for something else proves nothing
+    only_falls: bool  # a longer hypothesis never has a larger total, and none is above 0
+    is_probability: bool  # totals are logarithms of probabilities
+    finished: list[Ended] = field(default_factory=list)
+    reserve: Ended | None = None
+    dropped: float = -math.inf  # the largest total of all that was left unexplored
+    dropped_normalized: float = -math.inf  # what that may reach within the maximum length
+    beyond: float = -math.inf  # the largest total that the maximum length cut off
+    beyond_normalized: float = -math.inf
+    closed: float = 0.0  # probability that no allowed sentence has
 
-    def add(self, hypothesis: dict) -> None:
-        self.finished.append(hypothesis)
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every hypothesis with a non-zero score is in `finished`, once the search of
+        this sentence has ended."""
+        return self.seeks_best and self.dropped == self.beyond == -math.inf
 
-    def replace_worst(self, hypothesis: dict) -> None:
+    @property
+    def unexplored(self) -> float:
+        """No score, in the ranking that counts, of what is not in `finished` is larger, if totals
+        only fall."""
+        if self.ranking.normalize:
+            return max(self.dropped_normalized, self.beyond_normalized)
+        return max(self.dropped, self.beyond)
+
+    def reopen(self) -> None:
+        """Another search is going to explore all that was dropped."""
+        self.dropped = self.dropped_normalized = -math.inf
+
+    def drop(self, total: float, shortest: int, longest: int) -> None:
+        """Leaves a prefix unexplored, or a hypothesis out, whose length is between these."""
+        if total == -math.inf:
+            return
+        self.dropped = max(self.dropped, total)
+        bound = self.ranking.normalized_bound(total, shortest, longest)
+        self.dropped_normalized = max(self.dropped_normalized, bound)
+
+    def cut(self, total: float, longest: int) -> None:
+        """Leaves a prefix unexplored that would be longer than the maximum length. Where long
+        sentences are favoured, nothing bounds its normalised score: that is about sentences
+        within the maximum length."""
+        self.beyond = max(self.beyond, total)
+        if self.ranking.len_penalty <= 0 and total > -math.inf:
+            bound = self.ranking.normalized(total, longest + 1)
+            self.beyond_normalized = max(self.beyond_normalized, bound)
+
+    def add(self, ended: Ended) -> None:
+        self.finished.append(ended)
+
+    def add_to_full(self, ended: Ended) -> None:
         """Takes the place of the worst one, if it is better."""
-        scores = [float(h["score"]) for h in self.finished]
-        if float(hypothesis["score"]) > min(scores):
-            self.finished[scores.index(min(scores))] = hypothesis
+        worst = min(range(len(self.finished)), key=lambda i: self.finished[i].score)
+        if ended.score > self.finished[worst].score:
+            ended, self.finished[worst] = self.finished[worst], ended
+        self.leave_out(ended)
 
-    def set_aside(self, hypothesis: dict) -> None:
+    def leave_out(self, ended: Ended) -> None:
+        self.drop(ended.total, ended.length, ended.length)
+
+    def set_aside(self, ended: Ended) -> None:
         """A hypothesis that the beam had no place for: better than none."""
-        if self.reserve is None or hypothesis["score"] > self.reserve["score"]:
-            self.reserve = hypothesis
+        if self.reserve is None or ended.score > self.reserve.score:
+            self.reserve = ended
 
     def awaits_better(self, n: int, total: float) -> bool:
         """Whether an unfinished hypothesis with this total is ahead of the n-th finished one."""
-        totals = sorted((h["total"] for h in self.finished), reverse=True)
+        totals = sorted((h.total for h in self.finished), reverse=True)
         return total > totals[min(n, len(totals)) - 1]
+
+    def nth_score(self, n: int) -> float:
+        """Of the n-th best finished hypothesis; −inf if there are fewer."""
+        scores = sorted((h.score for h in self.finished), reverse=True)
+        return scores[n - 1] if len(scores) >= n else -math.inf
 
     def can_end(self, n: int, total: float, shortest: int, longest: int) -> bool:
         """Whether no unfinished hypothesis, the best of which has this total, can become one of
@@ -67,54 +134,62 @@ class Sentence:
         would lose its certificate."""
         if self.exhaustive or len(self.finished) < n:
             return False
-        scores = sorted((float(h["score"]) for h in self.finished), reverse=True)
-        return self.ranking.bound(total, shortest, longest) <= scores[n - 1]
+        return self.ranking.bound(total, shortest, longest) <= self.nth_score(n)
 
-    def result(self) -> list[dict]:
-        """Hypotheses, best first, with their certificates."""
-        hypotheses = sorted(self.finished, key=lambda h: float(h["score"]), reverse=True)
-        totals = [h.pop("total") for h in hypotheses]
-        lengths = [len(h["tokens"]) for h in hypotheses]
-        normalized = list(map(self.ranking.normalized, totals, lengths))
-        for i, hypothesis in enumerate(hypotheses):
-            sure = self.exhaustive and hypothesis["status"] == "finished"
-            hypothesis["exact"] = {
-                "raw": sure and totals[i] == max(totals),
-                "normalized": sure and normalized[i] == max(normalized),
-            }
-            hypothesis["exhaustive"] = self.exhaustive
-        return hypotheses
+    @property
+    def ranked(self) -> list[Ended]:
+        """Best first."""
+        return sorted(self.finished, key=lambda h: h.score, reverse=True)
 
+    @property
+    def can_prove(self) -> bool:
+        return self.exhaustive or (self.seeks_best and self.only_falls)
 
-def close(beams: Beams, row: int, total: Tensor, eos: int, ranking: Ranking, rest=()) -> dict:
-    """The hypothesis of a row that ends here with `total`; `rest` is put before EOS."""
-    tokens = torch.cat([beams.tokens[row, 1:], beams.tokens.new_tensor([*rest, eos])])
-    end = total.new_full((len(rest),), -math.inf)
-    cumulative = torch.cat([beams.scores[row].to(total), end, total.view(1)])
-    attention = torch.empty(0)
-    if beams.attention is not None:
-        attention = _zeros_for(rest, beams.attention[row])
-    hypothesis = {
-        "tokens": tokens,
-        "score": torch.as_tensor(ranking.score(total, len(tokens))),
-        "attention": attention,
-        "alignment": torch.empty(0),
-        "positional_scores": per_position(cumulative),
-        "total": float(total),
-        "status": "finished" if total > -math.inf else "forced",
-    }
-    if beams.support is not None:
-        hypothesis["support"] = _zeros_for(rest, beams.support[row])
-    return hypothesis
+    def proofs(self, ended: Ended) -> dict:
+        """What is known about one of the finished hypotheses."""
+        left = max(self.dropped, self.beyond)
+        raw = self._compare(ended.total, [h.total for h in self.finished], left)
+        normalized = self._compare(
+            self.ranking.normalized(ended.total, ended.length),
+            [self.ranking.normalized(h.total, h.length) for h in self.finished],
+            max(self.dropped_normalized, self.beyond_normalized),
+        )
+        sure = self.can_prove and ended.status == "finished"
+        return {
+            "exact": {"raw": raw[1] == 0, "normalized": normalized[1] == 0},
+            "bound": {"raw": raw[0], "normalized": normalized[0]},
+            "gap": {"raw": raw[1], "normalized": normalized[1]},
+            "proved": sure and ended.score >= self.unexplored,
+            "exhaustive": self.exhaustive,
+            "mass": self.mass,
+        }
 
+    def _compare(self, score: float, scores: list[float], dropped: float):
+        """(upper bound on the best score of all sentences, its distance to `score`), None where
+        nothing is known."""
+        if not self.can_prove:
+            return None, None
+        bound = max(*scores, dropped)
+        return bound, bound - score if bound > -math.inf else None
 
-def _zeros_for(rest, history: Tensor) -> Tensor:
-    """A history [..., steps] with zeros for the tokens that were put there without a step: readers
-    expect one column for each token."""
-    return functional.pad(history, (0, len(rest)))
+    @property
+    def listed_mass(self) -> float:
+        return sum(math.exp(h.total) for h in self.finished)
 
+    def is_settled(self, n: int, mass: float | None) -> bool:
+        """Whether the list needs no further search: it provably holds the n best, or sentences
+        with this probability."""
+        if self.exhaustive:
+            return True
+        if mass is not None:
+            return self.listed_mass >= mass
+        return self.can_prove and self.nth_score(n) >= self.unexplored
 
-def per_position(cumulative: Tensor) -> Tensor:
-    """Differences of cumulative scores; −inf where the score has become −inf, and after that."""
-    before = torch.cat([cumulative.new_zeros(1), cumulative[:-1]])
-    return torch.where(cumulative == -math.inf, cumulative, cumulative - before)
+    @property
+    def mass(self) -> tuple[float, float] | None:
+        """Bounds on the probability of all allowed sentences together: what the list has, and
+        what may be left."""
+        if not self.is_probability:
+            return None
+        found = self.listed_mass
+        return found, found if self.exhaustive else max(found, 1.0 - self.closed)

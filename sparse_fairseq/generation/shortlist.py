@@ -35,7 +35,7 @@ def can_shortlist(model) -> bool:
 def is_sparse(model) -> bool:
     """Whether the model may give a token a score of exactly zero."""
     transform = transform_of(model)
-    return transform is not None and transform.kind != "softmax"
+    return transform is not None and transform.kind != "softmax" and transform.alpha > 1
 
 
 def sums_to_one(model) -> bool:

@@ -5,6 +5,7 @@ returns for them counts.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from fairseq import search
@@ -51,51 +52,51 @@ def check(strategy: search.Search, beam: int, vocab_size: int) -> None:
         )
 
 
-def propose(
-    strategy: search.Search,
-    lprobs: Tensor,
-    beams: Beams,
-    ids: Tensor,
-    sentences: int,
-    slots: int,
-    sums_to_one: bool,
-    eos: int,
-    can_end: Tensor,
-    finished: Tensor,
-) -> Candidates:
-    """Candidates from log-scores [rows, vocabulary] of rows whose sentences have these `ids` and
-    numbers of `finished` hypotheses; `can_end` [rows]: the models give EOS a score."""
+@dataclass
+class Outlook:
+    """What a strategy is told beside the log-scores."""
+
+    ids: Tensor  # [sentences] their numbers in the corpus
+    slots: int  # the beam
+    sums_to_one: bool
+    eos: int
+    can_end: Tensor  # [rows] whether the models give EOS a score
+    finished: Tensor  # [sentences] how many hypotheses have ended
+
+
+def propose(strategy: search.Search, lprobs: Tensor, beams: Beams, known: Outlook) -> Candidates:
+    """Candidates from log-scores [rows, vocabulary]."""
     step = beams.scores.shape[1]
-    rows, taken = beams.rows_of_slots(sentences, slots)
+    rows, taken = beams.rows_of_slots(known.slots)
     if step == 0:  # all hypotheses are still the same
         taken = torch.ones_like(taken)
     scores = beams.scores[rows].masked_fill(~taken.unsqueeze(2), -math.inf)
     grid = lprobs[rows].masked_fill(~taken.unsqueeze(2), -math.inf)
     sampling = isinstance(strategy, search.Sampling)
-    seen = _samplable(grid, strategy, sums_to_one, eos) if sampling else grid
+    seen = _samplable(grid, strategy, known) if sampling else grid
     prefixes = beams.tokens[rows.view(-1)]
-    score, token, slot = strategy.step(step, seen, scores, prefixes, ids)
+    score, token, slot = strategy.step(step, seen, scores, prefixes, known.ids)
     if sampling:  # a strategy that sees renormalised scores returns those
-        score = grid[torch.arange(sentences).to(slot).unsqueeze(1), slot, token]
+        score = grid[torch.arange(len(grid)).to(slot).unsqueeze(1), slot, token]
         if step > 0:
             score = score + scores[:, :, -1].gather(1, slot)
     if isinstance(strategy, search.LengthConstrainedBeamSearch):
         # At the maximum length it gives EOS the log-score 0, whatever the models say.
-        impossible = (token == eos) & ~can_end[rows].gather(1, slot)
+        impossible = (token == known.eos) & ~known.can_end[rows].gather(1, slot)
         score = score.masked_fill(impossible, -math.inf)
     if isinstance(strategy, search.PrefixConstrainedBeamSearch):
         # It proposes no spare candidates: as in fairseq, each finished hypothesis takes a place.
         place = torch.arange(score.shape[1], device=score.device)
-        score = score.masked_fill(place >= slots - finished.unsqueeze(1), -math.inf)
+        score = score.masked_fill(place >= known.slots - known.finished.unsqueeze(1), -math.inf)
     return Candidates(score, token, rows.gather(1, slot), score.shape[1])
 
 
-def _samplable(grid: Tensor, strategy: search.Sampling, sums_to_one: bool, eos: int) -> Tensor:
+def _samplable(grid: Tensor, strategy: search.Sampling, known: Outlook) -> Tensor:
     """A copy for the sampler to work on. A row without support needs something to draw; its score
     stays −inf. A share p of the mass is a share of p / Σp."""
     seen = grid.clone()
-    if strategy.sampling_topp > 0 and not sums_to_one:
+    if strategy.sampling_topp > 0 and not known.sums_to_one:
         seen = renormalize(seen)
     empty = seen.amax(2) == -math.inf
-    seen[..., eos] = seen[..., eos].masked_fill(empty, 0.0)
+    seen[..., known.eos] = seen[..., known.eos].masked_fill(empty, 0.0)
     return seen

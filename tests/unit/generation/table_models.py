@@ -93,13 +93,25 @@ def sample(sentences: int, padding: int = 0) -> dict:
 class Oracle:
     """All sentences of one table entry with a non-zero score, by exhaustion."""
 
-    def __init__(self, models, number, max_len, min_len=1, prefix=(), renormalize=False):
+    def __init__(
+        self,
+        models,
+        number,
+        max_len,
+        min_len=1,
+        prefix=(),
+        renormalize=False,
+        unk_penalty=0.0,
+        ngram_size=0,
+    ):
         self.max_len, self.min_len, self.prefix = max_len, min_len, prefix
+        self.unk_penalty, self.ngram_size = unk_penalty, ngram_size
         scores = [m.decoder.output_transform.scores(m.decoder.table[number]) for m in models]
         p = torch.stack(scores).double().mean(0)
         if renormalize:
             p = p / p.sum(-1, keepdim=True).clamp(min=1e-300)
-        self.p = p
+        self.p = p.numpy()
+        self.followers = {}  # (step, last token) -> [(token, log-score)]
         self.total = {}  # sentence -> sum of log-scores
         self.widest = 0  # candidates at a step, at most
         self.cut = False
@@ -111,10 +123,10 @@ class Oracle:
             candidates = {}
             for tokens, total in beam.items():
                 last = tokens[-1] if tokens else EOS
-                row = self.p[step, last]
-                for token in row.nonzero().squeeze(1).tolist():
-                    if self._allowed(step, token):
-                        candidates[(*tokens, token)] = total + math.log(row[token])
+                for token, score in self._followers(step, last):
+                    if self._allowed(step, token) and not self._repeats((*tokens, token)):
+                        penalty = self.unk_penalty if token == UNK else 0.0
+                        candidates[(*tokens, token)] = total + score - penalty
             if step == self.max_len:
                 self.cut = any(tokens[-1] != EOS for tokens in candidates)
             self.widest = max(self.widest, len(candidates))
@@ -124,10 +136,31 @@ class Oracle:
             if not beam or step == self.max_len:
                 return
 
+    def _followers(self, step, last):
+        if (step, last) not in self.followers:
+            row = self.p[step, last]
+            pairs = [(token, math.log(row[token])) for token in row.nonzero()[0].tolist()]
+            self.followers[step, last] = pairs
+        return self.followers[step, last]
+
     def _allowed(self, step, token):
         if step < len(self.prefix):
             return token == self.prefix[step]
         return token != PAD and not (token == EOS and step < self.min_len)
 
-    def best(self, lenpen=0.0) -> float:
-        return max((t / len(s) ** lenpen for s, t in self.total.items()), default=-math.inf)
+    def _repeats(self, tokens) -> bool:
+        """Whether the last n-gram is there twice."""
+        n = self.ngram_size
+        last = tokens[len(tokens) - n :]
+        return 0 < n < len(tokens) and last in (tokens[i : i + n] for i in range(len(tokens) - n))
+
+    def best(self, lenpen=0.0, max_len=math.inf) -> float:
+        return max(self.ranked(lenpen, max_len), default=-math.inf)
+
+    def ranked(self, lenpen=0.0, max_len=math.inf) -> list[float]:
+        """Scores of the sentences with at most `max_len` tokens before EOS, best first."""
+        known = ((len(s), t) for s, t in self.total.items())
+        return sorted((t / n**lenpen for n, t in known if n <= max_len + 1), reverse=True)
+
+    def mass(self, max_len) -> float:
+        return sum(math.exp(t) for t in self.ranked(0.0, max_len))

@@ -258,10 +258,21 @@ def test_end_that_the_beam_had_no_place_for_is_better_than_none():
     assert found[0]["exact"] == {"raw": False, "normalized": False}
 
 
-def test_cut_by_length_is_not_certified():
-    (found,) = decode({EOS: {A: 1.0}, A: {A: 0.5, EOS: 0.5}}, beam=5, max_len_b=3)
-    assert [len(t) for t in tokens(found)] == [2, 3, 4]
-    assert not any(any(h["exact"].values()) for h in found)
+@pytest.mark.parametrize("end, certified", [(0.5, True), (0.1, False)])
+def test_cut_by_length(end, certified):
+    """A longer sentence could have the total of what was cut off, and no more; not so with scores
+    that are no probabilities."""
+    rows = {EOS: {A: 1.0}, A: {A: 1 - end, EOS: end}}
+    (found,) = decode(rows, beam=5, max_len_b=3, score_normalization="renormalize")
+    assert sorted(len(t) for t in tokens(found)) == [2, 3, 4]
+    best = max(found, key=lambda h: h["positional_scores"].sum())
+    assert best["exact"]["raw"] == certified and not best["exhaustive"]
+    assert best["bound"]["raw"] == pytest.approx(math.log(max(end, (1 - end) ** 3)), abs=1e-6)
+    # Of the sentences within the maximum length it has seen all.
+    assert found[0]["exact"]["normalized"] and found[0]["proved"]
+    (found,) = decode(rows, beam=5, max_len_b=3)
+    assert not any(any(h["exact"].values()) or h["exhaustive"] for h in found)
+    assert found[0]["bound"] == found[0]["gap"] == {"raw": None, "normalized": None}
 
 
 @pytest.mark.parametrize("last, certified", [(A, False), (EOS, True), (PAD, True)])

@@ -11,7 +11,7 @@ from table_models import EOS, Oracle, random_table, sample, table_model
 from sparse_fairseq.generation import SparseSequenceGenerator
 from sparse_fairseq.output_transform import OutputSettings
 
-SENTENCES = 40  # random models in each example
+SENTENCES = 25  # random models in each example
 VOCAB, LONGEST = 48, 4
 
 transforms = st.one_of(
@@ -30,10 +30,19 @@ worlds = st.fixed_dictionaries(
         "max_len": st.integers(1, LONGEST),
         "min_len": st.integers(0, 1),
         "prefix": st.lists(st.integers(3, 5), max_size=2),
-        "len_penalty": st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+        "len_penalty": st.sampled_from([0.0, 0.5, 1.0, 2.0, -0.5]),
+        "unk_penalty": st.sampled_from([0.0, 0.0, 1.5, -1.0]),
+        "no_repeat_ngram_size": st.sampled_from([0, 0, 0, 1, 2]),
         "normalize_scores": st.booleans(),
         "score_normalization": st.sampled_from(["none", "renormalize"]),
     }
+)
+FLAGS = (
+    "len_penalty",
+    "normalize_scores",
+    "score_normalization",
+    "unk_penalty",
+    "no_repeat_ngram_size",
 )
 many = settings(
     max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -43,7 +52,7 @@ many = settings(
 class World:
     """Models, what the generator finds, and what there is to find."""
 
-    def __init__(self, world, beam, nbest=None):
+    def __init__(self, world, beam, nbest=None, **settings):
         self.lenpen = world["len_penalty"] if world["normalize_scores"] else 0.0
         self.models = [
             table_model(
@@ -60,27 +69,30 @@ class World:
             for i, output in enumerate(world["settings"])
         ]
         limits = {"max_len_b": world["max_len"], "min_len": world["min_len"]}
-        generator = SparseSequenceGenerator(
+        self.generator = SparseSequenceGenerator(
             self.models,
             self.models[0].decoder.dictionary,
             beam,
             nbest=nbest,
             **limits,
-            **{
-                name: world[name]
-                for name in ("len_penalty", "normalize_scores", "score_normalization")
-            },
+            **{name: world[name] for name in FLAGS},
+            **settings,
         )
         # As in fairseq, a prefix ends where the longest sentence must.
-        prefix = world["prefix"][: world["max_len"]]
-        tokens = torch.tensor([prefix] * SENTENCES) if prefix else None
-        self.found = generator.generate(self.models, sample(SENTENCES), prefix_tokens=tokens)
+        self.prefix = world["prefix"][: world["max_len"]]
+        self.found = self.decode(sample(SENTENCES))
         self.oracle_options = {
             "min_len": world["min_len"],
-            "prefix": prefix,
+            "prefix": self.prefix,
             "renormalize": world["score_normalization"] == "renormalize",
+            "unk_penalty": world["unk_penalty"],
+            "ngram_size": world["no_repeat_ngram_size"],
         }
         self.max_len, self.len_penalty = world["max_len"], world["len_penalty"]
+
+    def decode(self, batch):
+        prefix = torch.tensor([self.prefix] * len(batch["id"])) if self.prefix else None
+        return self.generator.generate(self.models, batch, prefix_tokens=prefix)
 
     def oracles(self, max_len=None):
         longest = self.max_len if max_len is None else max_len
@@ -106,6 +118,46 @@ class World:
                 assert hypothesis["positional_scores"].sum().item() == pytest.approx(
                     total, rel=1e-4, abs=1e-4
                 )
+
+    def check_proofs(self):
+        """Nothing that is claimed is wrong. What is said about totals holds for sentences of any
+        length, what is said about normalised scores for those within the maximum length."""
+        for found, oracle in self.oracles(self.max_len + 2):
+            for hypothesis in found:
+                total = float(hypothesis["positional_scores"].sum())
+                check_bound(hypothesis, "raw", total, oracle.best())
+                if hypothesis["exhaustive"]:
+                    finished = [h for h in found if h["status"] == "finished"]
+                    assert len(finished) == len(oracle.total)
+            ranked = oracle.ranked(self.lenpen, self.max_len)
+            for place, hypothesis in enumerate(found):
+                total = float(hypothesis["positional_scores"].sum())
+                score = total / len(hypothesis["tokens"]) ** self.len_penalty
+                best = oracle.best(self.len_penalty, self.max_len)
+                check_bound(hypothesis, "normalized", score, best)
+                if hypothesis["proved"]:
+                    assert hypothesis["score"].item() >= ranked[place] - 1e-4
+                if hypothesis["mass"] is not None:
+                    listed = sum(math.exp(h["positional_scores"].sum()) for h in found)
+                    least, most = hypothesis["mass"]
+                    assert least == pytest.approx(listed, abs=1e-4)
+                    mass = oracle.mass(self.max_len)
+                    assert least - 1e-4 <= mass <= most + 1e-4 and most <= 1 + 1e-4
+
+
+def check_bound(hypothesis, kind, score, best):
+    exact, bound, gap = (hypothesis[key][kind] for key in ("exact", "bound", "gap"))
+    if exact:
+        assert score >= best - 1e-4 and gap == 0
+    if bound is None:
+        assert gap is None and not exact
+    else:
+        assert bound >= best - 1e-4
+        if bound == -math.inf:
+            assert gap is None and not exact and hypothesis["status"] == "forced"
+        else:
+            assert exact == (gap == 0)
+            assert gap == pytest.approx(bound - score, abs=1e-4)
 
 
 @many
@@ -137,36 +189,29 @@ def test_certificate_of_a_narrow_beam_is_never_wrong(world, beam, nbest):
         world.check_scores(found, oracle)
         if oracle.total and oracle.widest <= beam:
             assert found[0]["status"] == "finished"
-    # A certificate speaks about longer sentences too.
-    for found, oracle in world.oracles(world.max_len + 2):
-        for hypothesis in found:
-            total = float(hypothesis["positional_scores"].sum())
-            normalized = total / len(hypothesis["tokens"]) ** world.len_penalty
-            if hypothesis["exact"]["raw"]:
-                assert total >= oracle.best() - 1e-4
-            if hypothesis["exact"]["normalized"]:
-                assert normalized >= oracle.best(world.len_penalty) - 1e-4
-            if hypothesis["exhaustive"]:
-                finished = [h for h in found if h["status"] == "finished"]
-                assert len(finished) == len(oracle.total)
+    world.check_proofs()
 
 
 @settings(many, max_examples=20)
 @given(world=worlds, beam=st.integers(1, 6), batch=st.integers(1, 7), padding=st.integers(0, 3))
 def test_batches_and_padding_change_nothing(world, beam, batch, padding):
-    whole = World(world, beam)
-    generator = SparseSequenceGenerator(
-        whole.models, whole.models[0].decoder.dictionary, beam, max_len_b=whole.max_len
-    )
-    alone = generator.generate(whole.models, sample(SENTENCES))
+    world = World(world, beam)
+    assert_batches_change_nothing(world, batch, padding)
+
+
+def assert_batches_change_nothing(world, batch, padding):
+    """Nor does the order of the sentences."""
     padded = sample(SENTENCES, padding)
-    for start in range(0, SENTENCES, batch):
-        part = {
-            "id": padded["id"][start : start + batch],
-            "net_input": {k: v[start : start + batch] for k, v in padded["net_input"].items()},
-        }
-        for one, other in zip(generator.generate(whole.models, part), alone[start:], strict=False):
+    shuffled = torch.randperm(SENTENCES, generator=torch.Generator().manual_seed(batch))
+    for part in shuffled.split(batch):
+        net_input = {name: value[part] for name, value in padded["net_input"].items()}
+        found = world.decode({"id": padded["id"][part], "net_input": net_input})
+        for one, number in zip(found, part.tolist(), strict=True):
+            other = world.found[number]
             assert [h["tokens"].tolist() for h in one] == [h["tokens"].tolist() for h in other]
-            assert [h["exact"] for h in one] == [h["exact"] for h in other]
+            for key in ("exact", "proved", "exhaustive"):
+                assert [h[key] for h in one] == [h[key] for h in other]
             for a, b in zip(one, other, strict=True):
+                for key in ("gap", "bound"):
+                    assert a[key] == pytest.approx(b[key], abs=1e-5)
                 torch.testing.assert_close(a["score"], b["score"])

@@ -1,0 +1,217 @@
+"""Decoder states of all prefixes that were evaluated, so that a search can branch at any of them.
+
+Of an attention over the prefix, a node has the keys and values of its own token alone; those of a
+whole prefix are gathered along the path from the root. What comes from the source is kept once for
+each sentence. Other states (LSTM, convolutions) are kept as they are.
+
+Memory: one entry for each node, of the size that a decoder's cache has for one token: for a
+transformer 2 · layers · dimensions numbers.
+"""
+
+import copy
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from .decoder_states import DecoderStates
+from .errors import GenerationError
+
+KEYS = ("prev_key", "prev_value")
+CANNOT = (
+    "--exact-search cannot branch from what this decoder remembers of a prefix; it can with "
+    "transformers and LSTMs"
+)
+
+
+class Rows:
+    """A growing table of tensors, one for each node that was kept."""
+
+    def __init__(self):
+        self.buffer: Tensor | None = None
+        self.count = 0
+
+    def add(self, rows: Tensor) -> None:
+        if self.buffer is not None and self.buffer.shape[1:] != rows.shape[1:]:
+            raise GenerationError(CANNOT)  # a state that grows with the prefix
+        end = self.count + len(rows)
+        if self.buffer is None or end > len(self.buffer):
+            larger = rows.new_empty((2 * end, *rows.shape[1:]))
+            if self.buffer is not None:
+                larger[: self.count] = self.table()
+            self.buffer = larger
+        self.buffer[self.count : end] = rows
+        self.count = end
+
+    def table(self) -> Tensor:
+        return self.buffer[: self.count]
+
+    def keep(self, places: Tensor) -> None:
+        if self.buffer is not None:
+            self.buffer, self.count = self.table()[places], len(places)
+
+
+class ModelArchive:
+    """Of one model."""
+
+    def __init__(self, decoder):
+        self.decoder = decoder
+        modules = list(decoder.modules())
+        attention = [m for m in modules if isinstance(m, MultiheadAttention)]
+        self.source = [m for m in attention if m.encoder_decoder_attention]
+        self.prefix = [m for m in attention if not m.encoder_decoder_attention]
+        self.prefix_rows = [{key: Rows() for key in KEYS} for _ in self.prefix]
+        self.source_caches: list[dict] = []
+        self.other_rows: dict[str, list[Rows]] = {}
+        self.other_dims: dict[str, list[int]] = {}
+        self.other_examples: dict[str, object] = {}
+
+    def start(self, state: dict, rows: int) -> None:
+        """Looks at the state after the first step, which has one row for each sentence."""
+        self.source_caches = [dict(m._get_input_buffer(state)) for m in self.source]
+        known = {id(m._get_input_buffer(state)) for m in (*self.source, *self.prefix)}
+        others = {key: value for key, value in state.items() if id(value) not in known}
+        if others:
+            self._find_rows(state, others, rows)
+
+    def _find_rows(self, state: dict, others: dict, rows: int) -> None:
+        """Which dimension of a state is that of the rows: the one that a reordering changes."""
+        more = {key: _map(value, torch.clone) for key, value in state.items()}
+        device = next(leaf.device for value in others.values() for leaf in _leaves(value))
+        order = torch.arange(rows + 1, device=device) % rows
+        self.decoder.reorder_incremental_state_scripting(more, order)
+        for key, value in others.items():
+            before, after = _leaves(value), _leaves(more[key])
+            self.other_dims[key] = [
+                next(d for d in range(a.dim()) if a.shape[d] != b.shape[d])
+                for a, b in zip(before, after, strict=True)
+            ]
+            self.other_rows[key] = [Rows() for _ in before]
+            self.other_examples[key] = value
+
+    def add(self, state: dict, step: int) -> None:
+        """The rows of the last step, in their order."""
+        for module, rows in zip(self.prefix, self.prefix_rows, strict=True):
+            cache = module._get_input_buffer(state)
+            for key in KEYS:
+                if cache[key].shape[2] != step + 1:
+                    raise GenerationError(CANNOT)
+                rows[key].add(cache[key][:, :, -1])
+        for key, tables in self.other_rows.items():
+            leaves = _leaves(state[key])
+            for table, leaf, dim in zip(tables, leaves, self.other_dims[key], strict=True):
+                table.add(leaf.movedim(dim, 0))
+
+    def keep(self, places: Tensor) -> None:
+        for rows in self._tables():
+            rows.keep(places)
+
+    def _tables(self) -> list[Rows]:
+        prefix = [rows[key] for rows in self.prefix_rows for key in KEYS]
+        return prefix + [table for tables in self.other_rows.values() for table in tables]
+
+    def state_of(self, paths: Tensor, sentences: Tensor) -> dict:
+        """The state after the prefixes whose nodes are `paths` [rows, tokens]."""
+        state: dict = {}
+        for module, cache in zip(self.source, self.source_caches, strict=True):
+            chosen = {
+                k: None if v is None else v.index_select(0, sentences) for k, v in cache.items()
+            }
+            module._set_input_buffer(state, chosen)
+        for module, rows in zip(self.prefix, self.prefix_rows, strict=True):
+            cache: dict = {"prev_key_padding_mask": None}
+            for key in KEYS:
+                cache[key] = rows[key].table()[paths].transpose(1, 2).contiguous()
+            module._set_input_buffer(state, cache)
+        last = paths[:, -1]
+        for key, tables in self.other_rows.items():
+            leaves = [
+                table.table()[last].movedim(0, dim)
+                for table, dim in zip(tables, self.other_dims[key], strict=True)
+            ]
+            state[key] = _replace(copy.copy(self.other_examples[key]), iter(leaves))
+        return state
+
+
+class StateArchive:
+    """Of all models of an ensemble. Nodes have the numbers that the prefix tree gives them, until
+    `keep` leaves some of them out."""
+
+    def __init__(self, states: DecoderStates, device: torch.device):
+        self.states, self.device = states, device
+        self.source = states.encoder_outs
+        # Models without a cache run whole prefixes anyway.
+        cached = states.ensemble.has_incremental_states()
+        models = states.ensemble.models if cached else []
+        self.models = [ModelArchive(model.decoder) for model in models]
+        self.attention, self.support = Rows(), Rows()
+        self.place: dict[int, int] | None = None  # of each node that was kept
+        self.count = 0
+
+    def add(self, step: int, rows: int, attention: Tensor | None, support: Tensor | None) -> None:
+        """Files the rows that the models were asked about last."""
+        for archive, state in zip(self.models, self.states.incremental, strict=False):
+            if self.count == 0:
+                archive.start(state, rows)
+            archive.add(state, step)
+        if attention is not None:
+            self.attention.add(attention)
+        if support is not None:
+            self.support.add(support)
+        self.count += rows
+
+    def keep(self, nodes: list[int]) -> None:
+        """Forgets all others."""
+        self.place = {node: place for place, node in enumerate(nodes)}
+        places = torch.tensor(nodes, device=self.device)
+        for archive in self.models:
+            archive.keep(places)
+        for rows in (self.attention, self.support):
+            rows.keep(places)
+
+    def file(self, nodes: list[int], step: int, attention, support) -> None:
+        """As `add`, for nodes that come after a `keep`."""
+        first = len(self.place)
+        self.place.update({node: first + i for i, node in enumerate(nodes)})
+        self.add(step, len(nodes), attention, support)
+
+    def restore(self, paths: list[list[int]], sentences: list[int]) -> None:
+        """Prepares the models for the token after each of these prefixes."""
+        order = torch.tensor(sentences, device=self.device)
+        ensemble = self.states.ensemble
+        self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
+        if not paths[0] or not self.models:
+            self.states.incremental = [{} for _ in ensemble.models]
+            return
+        places = torch.tensor([[self.place[n] for n in path] for path in paths], device=self.device)
+        self.states.incremental = [archive.state_of(places, order) for archive in self.models]
+
+    def history(self, rows: Rows, path: list[int]) -> Tensor | None:
+        """[..., tokens] what was recorded of a prefix."""
+        if rows.buffer is None:
+            return None
+        places = torch.tensor([self.place[n] for n in path], device=self.device)
+        return rows.table()[places].movedim(0, -1)
+
+
+def _leaves(value) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [leaf for part in value or () for leaf in _leaves(part)]
+
+
+def _map(value, function):
+    return _replace(value, iter([function(leaf) for leaf in _leaves(value)]))
+
+
+def _replace(value, leaves):
+    """The same structure with other tensors."""
+    if isinstance(value, Tensor):
+        return next(leaves)
+    if isinstance(value, dict):
+        return {key: _replace(part, leaves) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_replace(part, leaves) for part in value)
+    return value

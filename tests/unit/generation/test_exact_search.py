@@ -1,0 +1,113 @@
+"""Exact search against brute force, and with real decoders against force-decoding."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_models import EOS, IDENTITY, probability_table, sample, table_model
+from test_decoder_states import peaked_model
+from test_oracle import World, assert_batches_change_nothing, many, worlds
+from tiny_fairseq import make_batch, make_task
+
+from sparse_fairseq.generation import (
+    GenerationError,
+    SparseSequenceGenerator,
+    SparseSequenceScorer,
+)
+from sparse_fairseq.output_transform import OutputSettings
+
+PLENTY = 100_000
+A, B, C = 4, 5, 6
+
+
+@settings(many, max_examples=40)
+@given(
+    world=worlds,
+    beam=st.integers(1, 4),
+    nbest=st.integers(1, 6),
+    budget=st.sampled_from([1, 2, 5, 20]),
+)
+def test_killed_by_budget_it_is_never_wrong_and_at_least_the_beam(world, beam, nbest, budget):
+    exact = World(world, beam, nbest, exact_budget=budget)
+    plain = World(world, beam, min(nbest, beam))
+    for (found, oracle), of_beam in zip(exact.oracles(), plain.found, strict=True):
+        exact.check_scores(found, oracle)
+        for one, other in zip(found, of_beam, strict=False):
+            assert one["score"] >= other["score"] - 1e-5
+    exact.check_proofs()
+
+
+@settings(many, max_examples=40)
+@given(world=worlds, beam=st.integers(1, 4), nbest=st.integers(1, 6))
+def test_with_a_large_budget_the_best_are_found_and_proved(world, beam, nbest):
+    exact = World(world, beam, nbest, exact_budget=PLENTY)
+    for found, oracle in exact.oracles():
+        best = oracle.ranked(exact.lenpen)[:nbest]
+        finished = [h for h in found if h["status"] == "finished"]
+        scores = [float(h["score"]) for h in finished]
+        assert scores[: len(best)] == pytest.approx(best, rel=1e-4, abs=1e-4)
+        # Only sentences beyond the maximum length are beyond its reach.
+        if exact.generator.output().only_falls and (exact.lenpen > 0 or not oracle.cut):
+            assert all(h["proved"] for h in finished[:nbest])
+    exact.check_proofs()
+
+
+@settings(many, max_examples=10)
+@given(world=worlds, beam=st.integers(1, 3), batch=st.integers(1, 9), padding=st.integers(0, 3))
+def test_batches_and_padding_change_nothing(world, beam, batch, padding):
+    """As long as no budget ends: that a round of a smaller batch takes more at once, and then may
+    stop elsewhere, is all the difference there is."""
+    world = World(world, beam, 1, exact_budget=PLENTY)
+    assert_batches_change_nothing(world, batch, padding)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task(vocab=32)
+
+
+@pytest.mark.parametrize("output", [OutputSettings(), OutputSettings("entmax", 1.5)], ids=str)
+@pytest.mark.parametrize("arch", ["transformer", "lstm", "fconv"])
+def test_branches_have_their_own_states(task, arch, output):
+    """The scorer runs the whole target at once, without cached states."""
+    model, batch = peaked_model(task, arch, output), make_batch(task, sentences=6, length=9)
+    limits = {"max_len_b": 12, "normalize_scores": False}
+    found, plain = (
+        SparseSequenceGenerator([model], task.tgt_dict, 2, exact_budget=budget, **limits).generate(
+            [model], batch
+        )
+        for budget in (200, 0)
+    )
+    # Most of what the beam of such models finds is not the best.
+    better = [a[0]["score"] > b[0]["score"] + 1e-3 for a, b in zip(found, plain, strict=True)]
+    assert sum(better) > 3
+    for place in range(2):
+        chosen = [f[min(place, len(f) - 1)] for f in found]
+        scored = SparseSequenceScorer(task.tgt_dict).score(
+            [model], batch, [h["tokens"] for h in chosen]
+        )
+        for one, other in zip(chosen, scored, strict=True):
+            positions = (one["positional_scores"], other["positional_scores"])
+            torch.testing.assert_close(*positions, atol=2e-3, rtol=1e-3)
+            if one["attention"].numel():
+                columns = other["attention"].T[:, : len(one["tokens"])]
+                torch.testing.assert_close(one["attention"], columns, atol=2e-3, rtol=1e-3)
+
+
+def test_a_decoder_whose_states_grow_is_refused(task):
+    model, batch = peaked_model(task, "lightconv", OutputSettings()), make_batch(task)
+    generator = SparseSequenceGenerator([model], task.tgt_dict, 2, exact_budget=9)
+    with pytest.raises(GenerationError, match="cannot branch from what this decoder remembers"):
+        generator.generate([model], batch)
+
+
+def test_support_of_what_the_beam_has_not_seen():
+    """b c looks worse than a at first, and is the best."""
+    rows = {EOS: {A: 0.6, B: 0.4}, A: {C: 0.5, A: 0.5}, B: {C: 1.0}, C: {EOS: 0.5, C: 0.3, A: 0.2}}
+    model = table_model(probability_table(rows), IDENTITY)
+    known = {"normalize_scores": False, "score_normalization": "renormalize", "max_len_b": 5}
+    (found,) = SparseSequenceGenerator(
+        [model], model.decoder.dictionary, 1, exact_budget=9, return_support=True, **known
+    ).generate([model], sample(1))
+    assert found[0]["tokens"].tolist() == [B, C, EOS] and found[0]["proved"]
+    assert found[0]["support"].tolist() == [2, 1, 3]
