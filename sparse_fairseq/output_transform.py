@@ -124,8 +124,12 @@ class OutputTransform(nn.Module):
     def loss(self, logits: Tensor, target: Tensor, solver: str = "auto", **options: Any):
         """(loss, RowStats); `options` are those of the losses in `functional`."""
         if self.kind == "alpha_relu":
-            return F.alpha_relu_loss_with_stats(logits, target, self.alpha, self.tau, **options)
-        return F.entmax_loss_with_stats(logits, target, self.alpha, solver=solver, **options)
+            return F.alpha_relu_loss(
+                logits, target, self.alpha, self.tau, return_stats=True, **options
+            )
+        return F.entmax_loss(
+            logits, target, self.alpha, solver=solver, return_stats=True, **options
+        )
 
     def linear_loss(
         self,
@@ -137,18 +141,19 @@ class OutputTransform(nn.Module):
     ):
         """`loss` of the logits that the output layer would make of features, without them."""
         weight, bias = layer.weight, getattr(layer, "bias", None)
+        options["return_stats"] = True
         if self.kind == "alpha_relu":
-            return F.linear_alpha_relu_loss_with_stats(
-                features, weight, target, self.alpha, self.tau, bias, **options
+            return F.linear_alpha_relu_loss(
+                features, weight, target, self.alpha, self.tau, bias=bias, **options
             )
-        return F.linear_entmax_loss_with_stats(
-            features, weight, target, self.alpha, bias, solver=solver, **options
+        return F.linear_entmax_loss(
+            features, weight, target, self.alpha, bias=bias, solver=solver, **options
         )
 
     def loss_of(
         self, model: nn.Module, sample: dict, target: Tensor, fuse: bool, **options: Any
     ) -> tuple[Tensor, F.RowStats]:
-        """(loss of each target, RowStats) of a batch; `options` are those of `loss`.
+        """(loss, RowStats) of a batch; `options` are those of `loss`, the reduction too.
 
         With `fuse` (see `can_fuse`) the decoder's output layer answers with the losses: there are
         never logits of the whole batch. It does so inside of the model's forward pass, because
@@ -157,7 +162,7 @@ class OutputTransform(nn.Module):
         """
         if not fuse:
             logits = model(**sample["net_input"])[0]
-            return self.loss(logits, target, reduction="none", **options)
+            return self.loss(logits, target, **options)
         self._request = request = LossRequest(target, options)
         try:
             loss = model(**sample["net_input"])[0]
@@ -172,9 +177,7 @@ class OutputTransform(nn.Module):
         request = self._request
         if request is None:
             return None
-        loss, request.stats = self.linear_loss(
-            features, layer, request.target, reduction="none", **request.options
-        )
+        loss, request.stats = self.linear_loss(features, layer, request.target, **request.options)
         return loss
 
     def scale_input(self, module: nn.Module, args: tuple, embedded: Tensor) -> Tensor | None:

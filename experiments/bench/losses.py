@@ -42,9 +42,9 @@ def losses(z: Tensor) -> dict[str, Loss]:
     return {
         BASELINE: F.cross_entropy,
         "relu15": lambda z, y: sf.alpha_relu_loss(z, y, 1.5, tau),
-        "relu15 with stats": lambda z, y: sf.alpha_relu_loss_with_stats(z, y, 1.5, tau)[0],
+        "relu15 with stats": lambda z, y: sf.alpha_relu_loss(z, y, 1.5, tau, return_stats=True)[0],
         "entmax15": lambda z, y: sf.entmax_loss(z, y, 1.5),
-        "entmax15 with stats": lambda z, y: sf.entmax_loss_with_stats(z, y, 1.5)[0],
+        "entmax15 with stats": lambda z, y: sf.entmax_loss(z, y, 1.5, return_stats=True)[0],
         "sparsemax": sf.sparsemax_loss,
         "entmax1.1": lambda z, y: sf.entmax_loss(z, y, 1.1),
         "entmax1.25": lambda z, y: sf.entmax_loss(z, y, 1.25),

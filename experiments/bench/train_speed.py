@@ -29,7 +29,7 @@ from fairseq.trainer import Trainer
 import sparse_fairseq.register  # noqa: F401
 from experiments.bench.common import clock, machine, write_csv
 from experiments.bench.fused import scale_for_support, tau_for_support
-from sparse_fairseq.functional import fused, losses
+from sparse_fairseq.functional._host import layer, passes
 from sparse_fairseq.output_transform import OutputSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,13 +174,11 @@ class Bench:
             places += [(self.criteria[system], "compute_loss", "loss")]
             optimizer.backward = watch.around_backward(optimizer.backward)
         else:
-            mappings = (losses.AlphaReLUMapping, losses.EntmaxMapping)
-            places += [(fused, "_logits", "product")]
-            places += [(mapping, "block", "loss") for mapping in mappings]
-            parts = ("block_loss", "block_support", "block_stats")
-            places += [(fused, name, "loss") for name in parts]
+            places += [(layer, "_logits", "product")]
+            parts = ("make_block", "block_loss", "block_stats")
+            places += [(passes, name, "loss") for name in parts]
             parts = ("add_entries", "finish_rows", "finished")
-            places += [(fused._Gradients, name, "gradients") for name in parts]
+            places += [(layer.Gradients, name, "gradients") for name in parts]
         places += [(optimizer, "step", "optimizer")]
         originals = [getattr(place, name) for place, name, _ in places]
         for (place, name, part), original in zip(places, originals, strict=True):

@@ -27,11 +27,12 @@ class SoftmaxLossCriterion(SparseCriterion):
         super().__init__(cfg, task, OutputSettings())
         self.target_entropy = smoothed_entropy(cfg.label_smoothing, len(task.target_dictionary))
 
-    def compute_loss(self, model, sample, target):
+    def compute_loss(self, model, sample, target, reduction):
         """A Fenchel-Young loss is the cross-entropy without the entropy of the target."""
-        loss, stats = super().compute_loss(model, sample, target)
+        loss, stats = super().compute_loss(model, sample, target, reduction)
         if self.target_entropy:
-            loss = loss + self.target_entropy * target.ne(self.padding_idx)
+            counted = target.ne(self.padding_idx)
+            loss = loss + self.target_entropy * (counted.sum() if reduction == "sum" else counted)
         return loss, stats
 
     def measured(self, loss, stats, counted) -> dict:

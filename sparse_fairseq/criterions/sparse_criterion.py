@@ -51,13 +51,15 @@ class SparseCriterion(FairseqCriterion):
         self.sentence_avg = cfg.sentence_avg
         self.fused_output = not cfg.no_fused_output
         self._told = False  # that it cannot be done
-        uncounted = torch.tensor(uncounted_symbols(task.target_dictionary))
-        self.register_buffer("uncounted", uncounted, persistent=False)
+        counted = torch.ones(len(task.target_dictionary), dtype=torch.bool)
+        counted[uncounted_symbols(task.target_dictionary)] = False
+        self.register_buffer("counted", counted, persistent=False)
 
     def forward(self, model, sample, reduce=True):
         """(summed loss, its denominator, what to log), as fairseq's trainer expects."""
         target = model.get_targets(sample, None)
-        loss, stats = self.compute_loss(model, sample, target)
+        # Summed by the loss itself: its gradients need no second pass over the logits then.
+        loss, stats = self.compute_loss(model, sample, target, "sum" if reduce else "none")
         counted = target.ne(self.padding_idx)
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         log = {
@@ -67,10 +69,10 @@ class SparseCriterion(FairseqCriterion):
             "sample_size": sample_size,
             **self.measured(loss.data, stats, counted),
         }
-        return loss.sum() if reduce else loss, sample_size, log
+        return loss, sample_size, log
 
-    def compute_loss(self, model, sample, target):
-        """The loss of each target, and RowStats."""
+    def compute_loss(self, model, sample, target, reduction):
+        """The loss, summed or of each target, and RowStats."""
         return model.decoder.output_transform.loss_of(
             model,
             sample,
@@ -79,7 +81,8 @@ class SparseCriterion(FairseqCriterion):
             solver=self.solver,
             ignore_index=self.padding_idx,
             label_smoothing=self.label_smoothing,
-            uncounted=self.uncounted,
+            counted=self.counted,
+            reduction=reduction,
         )
 
     def measured(self, loss, stats, counted) -> dict:

@@ -1,12 +1,18 @@
 """Validation and shaping of arguments, shared by the mappings and the losses. No math."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ._looking import may_look
+
 SOLVERS = ("auto", "sort", "topk", "bisect")
 REDUCTIONS = ("mean", "sum", "none")
+# The power 1/(α−1) of α-ReLU multiplies what rounding does to its gap: below this α float32 would
+# lose more than its last digits.
+ALPHA_RELU_DOUBLE_BELOW = 1.08
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -16,33 +22,48 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def number(value: float) -> float:
+    """The number as a constant. With ``dynamic=True`` torch.compile takes a float that is an
+    argument for a symbol; as the key of a dict it is one value of it."""
+    (constant,) = {float(value): None}
+    return constant
+
+
 def check_alpha(alpha: float | Tensor, minimum: float = 1.0, strict: bool = False) -> None:
-    """Raise a ValueError unless every α is finite and at least (strictly above) ``minimum``."""
-    bound = f"alpha must be {'>' if strict else '>='} {minimum:g}"
+    """Raise a ValueError unless every α is finite and at least (strictly above) ``minimum``.
+
+    Of a tensor that may not be looked at, wrong entries make their rows NaN instead."""
+    at_least = ">" if strict else ">="
     if isinstance(alpha, Tensor):
+        if not may_look(alpha):
+            return
         values = alpha.detach()
         above = values > minimum if strict else values >= minimum
         wrong = values[~(above & values.isfinite())]
         if wrong.numel():
-            raise ValueError(f"{bound} and finite, got {wrong.flatten()[0].item()}")
+            got = wrong.flatten()[0].item()
+            raise ValueError(f"alpha must be {at_least} {minimum:g} and finite, got {got}")
         return
     if not math.isfinite(alpha) or alpha < minimum or (strict and alpha == minimum):
-        raise ValueError(f"{bound} and finite, got {alpha}")
+        raise ValueError(f"alpha must be {at_least} {minimum:g} and finite, got {alpha}")
 
 
 def alpha_per_row(alpha: float | Tensor, leading: torch.Size) -> float | Tensor:
     """α for rows of the given leading shape: a number, or a float64 column [rows, 1].
 
-    A tensor with one element that needs no gradient is a number; anything else must broadcast to
-    the leading shape followed by 1, for the classes.
+    A tensor has the leading shape (one α for each row), or broadcasts to that shape followed by 1,
+    for the classes. One with a single element that needs no gradient is a number.
     """
     if not isinstance(alpha, Tensor):
-        return float(alpha)
-    if alpha.numel() == 1 and not alpha.requires_grad:
+        return number(alpha)
+    if alpha.numel() == 1 and not alpha.requires_grad and may_look(alpha):
         return float(alpha.item())
     rows = torch.Size((*leading, 1))
+    wide = alpha.to(torch.float32 if alpha.device.type == "mps" else torch.float64)
+    if alpha.shape == leading:
+        return wide.reshape(-1, 1)
     try:
-        expanded = alpha.to(torch.float64).expand(rows)
+        expanded = wide.expand(rows)
     except RuntimeError:
         raise ValueError(
             f"alpha of shape {tuple(alpha.shape)} does not broadcast to {tuple(rows)}: "
@@ -56,11 +77,20 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def check_solver(solver: str, topk: int, n_iter: int) -> None:
+def check_solver(solver: str, topk: int | None, n_iter: int | None) -> dict[str, Any]:
+    """The solver with its own option, or the default of it."""
     check_choice("solver", solver, SOLVERS)
-    for name, value in (("topk", topk), ("n_iter", n_iter)):
-        if value < 1:
+    options: dict[str, Any] = {"solver": solver}
+    for name, value, default, user in (
+        ("topk", topk, 100, "topk"),
+        ("n_iter", n_iter, 50, "bisect"),
+    ):
+        if value is not None and solver != user:
+            raise ValueError(f"{name} is an option of solver={user!r}, not of {solver!r}")
+        if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+        options[name] = default if value is None else value
+    return options
 
 
 def check_target(target: Tensor, shape: torch.Size) -> None:
@@ -88,7 +118,10 @@ def check_range(target: Tensor, classes: int, ignore_index: int) -> None:
 
 
 def check_tau(tau: float | Tensor) -> None:
-    finite = bool(tau.isfinite().all()) if isinstance(tau, Tensor) else math.isfinite(tau)
+    if isinstance(tau, Tensor):
+        finite = not may_look(tau) or bool(tau.isfinite().all())
+    else:
+        finite = math.isfinite(tau)
     if not finite:
         raise ValueError(f"tau must be finite, got {tau}")
 
@@ -112,4 +145,17 @@ def check_constant(name: str, value: float | Tensor) -> float:
     """A number, or a tensor that holds one and asks for no gradient."""
     if isinstance(value, Tensor) and (value.numel() != 1 or value.requires_grad):
         raise ValueError(f"{name} must be one number without gradient, got {value}")
-    return float(value)
+    return float(value) if isinstance(value, Tensor) else number(value)
+
+
+def classes_last(tensor: Tensor, dim: int) -> Tensor:
+    return tensor if dim in (-1, tensor.dim() - 1) else tensor.movedim(dim, -1)
+
+
+def class_weight(weight: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """One weight for each class, as cross_entropy takes them."""
+    if weight.shape != (classes,):
+        raise ValueError(f"class weights have shape {tuple(weight.shape)}, need ({classes},)")
+    if weight.requires_grad:
+        raise ValueError("class weights get no gradient: detach them")
+    return weight.to(dtype)

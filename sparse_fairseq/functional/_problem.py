@@ -118,6 +118,12 @@ class Target:
             value = value + (self.classes - 1) * mapping.negentropy(torch.full_like(q, rest))
         return value
 
+    def entropy_slope(self, alpha: Alpha, wide: torch.dtype) -> Tensor | float:
+        """dH_α(q)/dα [rows, 1]: 0 for a class without smoothing."""
+        if self.rows is None and not self.smoothing:
+            return 0.0
+        return _tsallis.entropy_slope(self.dense(wide), alpha)
+
 
 # --- what is asked for, and what comes back ---------------------------------------------------
 
@@ -125,10 +131,11 @@ class Target:
 class Wanted(NamedTuple):
     """What is computed beside the losses."""
 
-    gradient: bool  # of z, or of states, weights and bias: keep what a backward pass needs
+    gradient: bool  # of z, or of a layer: compute it, or keep what a backward pass needs
     slope: bool = False  # dL/dα of each row
     stats: bool = False
     counted: Tensor | None = None  # bool [classes]: the classes that RowStats.support counts
+    leaves: tuple[bool, bool, bool] = (True, True, True)  # gradients of h, weight, bias
 
 
 class RowStats(NamedTuple):

@@ -26,14 +26,14 @@ are in ``_problem``; α is a number, or float64 [rows, 1].
 ``losses(z, mapping, target, live, wanted) -> Losses``
     The loss of each row, and what ``wanted`` names; 0 for the rows that are not ``live``, whatever
     they hold. z has its own dtype (half precision too), results at least float32.
-``gradient(z, mapping, target, kept, scale) -> grad_z``
-    scale · (p − q) in the dtype of z, from what ``losses`` kept. scale [rows] is exactly 0 for rows
-    that do not count, which get zeros even if they hold NaN.
+``gradient(z, mapping, target, kept, notes, scale) -> grad_z``
+    scale · (p − q) in the dtype of z, from what ``losses`` kept and noted. scale [rows] is exactly
+    0 for rows that do not count, which get zeros even if they hold NaN.
 ``linear_losses(layer, mapping, target, live, wanted, scale) -> LinearLosses``
     The same for a Layer. With ``scale`` [rows] the gradients of Σ scale · loss are computed in the
-    same pass; without it, ``kept`` is what the next function needs.
-``linear_gradients(layer, mapping, target, kept, scale) -> [of_h, of_weight, of_bias]``
-    The gradients of Σ scale · loss.
+    same pass; without it, ``kept`` and ``notes`` are what the next function needs.
+``linear_gradients(layer, mapping, target, kept, notes, scale, wanted) -> gradients``
+    Those of h, weight and bias, where ``wanted.leaves`` asks for them, in at least float32.
 
 ``_triton`` has ``serves(operation, z, mapping) -> bool`` beside them: whether it can compute that
 call. ``operation`` is the name of one of the functions above; z the scores, or the states of a
@@ -75,7 +75,7 @@ def route_name(operation: str, z: Tensor, mapping: Mapping) -> str:
             return "device" if compiling else "host"
         if not _has_triton():
             return "device"
-    return "triton" if _route("triton").serves(operation, z, mapping) else "device"
+    return "triton" if route("triton").serves(operation, z, mapping) else "device"
 
 
 @torch.compiler.assume_constant_result
@@ -83,7 +83,7 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def _route(name: str) -> ModuleType:
+def route(name: str) -> ModuleType:
     if name == "host":
         from . import _host
 
@@ -99,10 +99,4 @@ def _route(name: str) -> ModuleType:
 
 def route_of(operation: str, z: Tensor, mapping: Mapping) -> ModuleType:
     """The package that computes a call."""
-    return _route(route_name(operation, z, mapping))
-
-
-def may_look(tensor: Tensor) -> bool:
-    """Whether values may be read to decide or to complain: elsewhere that waits for the device, or
-    breaks the graph."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return route(route_name(operation, z, mapping))

@@ -1,11 +1,13 @@
-"""The Tsallis entropy of S2S Eq. 9 and its derivative in α, stable down to α = 1.
+"""The Tsallis entropy of S2S Eq. 9, and derivatives of α-entmax, stable down to α = 1.
 
-Both are plain differentiable torch: with ε = α − 1 and l = log p everything is written in
+All are plain differentiable torch: with ε = α − 1 and l = log p everything is written in
 φ(εl) for entire functions φ, so that nothing is divided by ε.
 """
 
 import torch
 from torch import Tensor
+
+from ._looking import may_look
 
 Alpha = float | Tensor
 
@@ -56,13 +58,16 @@ def entropy(p: Tensor, alpha: Alpha) -> Tensor:
     return -(p * log * phi1((alpha - 1.0) * log)).sum(-1, keepdim=True) / alpha
 
 
-def entropy_slope(p: Tensor, alpha: Alpha) -> Tensor:
-    """dH_α(p)/dα for fixed p, over the last dimension."""
+def entropy_slope_terms(p: Tensor, alpha: Alpha) -> Tensor:
+    """What each entry of a fixed p adds to dH_α(p)/dα."""
     log = log_of_support(p)
     y = (alpha - 1.0) * log
-    first = (p * log * phi1(y)).sum(-1, keepdim=True) / alpha
-    second = (p * log * log * phi1_slope(y)).sum(-1, keepdim=True)
-    return (first - second) / alpha
+    return (p * log * phi1(y) / alpha - p * log * log * phi1_slope(y)) / alpha
+
+
+def entropy_slope(p: Tensor, alpha: Alpha) -> Tensor:
+    """dH_α(p)/dα for fixed p, over the last dimension."""
+    return entropy_slope_terms(p, alpha).sum(-1, keepdim=True)
 
 
 def entmax_slope(p: Tensor, alpha: Alpha) -> Tensor:
@@ -80,3 +85,53 @@ def entmax_slope(p: Tensor, alpha: Alpha) -> Tensor:
     scale = (p * torch.exp(-eps * log)).sum(-1, keepdim=True)
     scale = scale.where(scale != 0, 1.0)
     return p * (total_r - r + eps * (r * total_log - total_r * log)) / scale
+
+
+# --- gradients of α-entmax ----------------------------------------------------------------------
+
+
+def entmax_alpha_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
+    """Σ grad · dp/dα of each row, float64 [rows, 1]."""
+    slope = entmax_slope(p.double(), alpha)
+    return (grad.double() * slope).sum(1, keepdim=True)
+
+
+def entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
+    """S2S Proposition 1: (diag(s) − ssᵀ/‖s‖₁)ᵀ grad with s = p^(2−α) on the support."""
+    inside = p != 0  # NaN counts, so that a NaN row has a NaN gradient
+    if _is_steep(alpha):
+        return _steep_vjp(p.double(), grad.double(), alpha, inside).to(p.dtype)
+    if isinstance(alpha, float) and alpha == 2.0:
+        s = inside.to(p.dtype)
+    else:
+        exponent = 2.0 - (alpha.to(p.dtype) if isinstance(alpha, Tensor) else alpha)
+        s = p.where(inside, 1.0).pow(exponent).where(inside, 0.0)
+    total = s.sum(1, keepdim=True)
+    total = total.where(total != 0, 1.0)
+    out = s * (grad - (s * grad).sum(1, keepdim=True) / total)
+    return out.where(~p.isnan(), p)
+
+
+def _is_steep(alpha: Alpha) -> bool:
+    """Tensors that may not be looked at are in [1, 2], or their p is NaN."""
+    if isinstance(alpha, float):
+        return alpha > 2.0
+    return may_look(alpha) and bool((alpha > 2.0).any())
+
+
+def _steep_vjp(p: Tensor, grad: Tensor, alpha: Alpha, inside: Tensor) -> Tensor:
+    """The same where α > 2 and s of a small p is so large that s·(grad − mean) cancels.
+
+    The rows of the Jacobian sum to 0: the entry with the largest s is minus the sum of the
+    others, and these need grad only relative to its own.
+    """
+    log_s = ((2.0 - alpha) * log_of_support(p)).where(inside, -float("inf"))
+    largest = log_s.detach().argmax(1, keepdim=True)
+    weight = (log_s - log_s.gather(1, largest)).exp().where(inside, 0.0)
+    total = weight.sum(1, keepdim=True)
+    relative = grad - grad.gather(1, largest)
+    mean = (weight * relative).sum(1, keepdim=True) / total.where(total != 0, 1.0)
+    others = inside.scatter(1, largest, False)
+    out = log_s.where(others, 0.0).exp().where(others, 0.0) * (relative - mean)
+    out = out.scatter_add(1, largest, -out.sum(1, keepdim=True))
+    return out.where(~p.isnan(), p)

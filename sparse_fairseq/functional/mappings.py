@@ -1,117 +1,62 @@
 """Mappings from scores to non-negative weights: α-ReLU (SE Eq. 1), α-entmax and sparsemax (S2S).
 
-Autograd, shapes and dtypes; the thresholds are found in ``_solvers``.
+Autograd, shapes and dtypes; the routes (see ``_routes``) compute.
 """
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from . import _checks, _short_rows, _tsallis
-from ._solvers import solve_entmax
+from . import _checks, _tsallis
+from ._looking import may_look
+from ._problem import Alpha, EntmaxMapping
+from ._routes import route, route_name
 
-Alpha = float | Tensor
-
-# Elements in a block of rows: what stays in a CPU's cache; on other devices what keeps them busy.
-BLOCK_ELEMENTS = {"cpu": 1 << 20}
-BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
-# The power 1/(α−1) of α-ReLU multiplies what rounding does to its gap: below this α float32 would
-# lose more than its last digits.
-ALPHA_RELU_DOUBLE_BELOW = 1.08
-
-
-def row_blocks(z: Tensor) -> list[slice]:
-    """Slices of the rows of z [rows, classes] to work on one after the other."""
-    elements = BLOCK_ELEMENTS.get(z.device.type, BLOCK_ELEMENTS_ELSEWHERE)
-    size = max(1, elements // max(1, z.shape[1]))
-    return [slice(i, min(i + size, len(z))) for i in range(0, len(z), size)]
-
-
-def alpha_relu_dtype(dtype: torch.dtype, alpha: Alpha) -> torch.dtype:
-    """The dtype that α-ReLU of scores is computed in."""
-    low = alpha < ALPHA_RELU_DOUBLE_BELOW
-    near_one = bool(low.any()) if isinstance(low, Tensor) else low
-    return torch.float64 if near_one else _checks.compute_dtype(dtype)
-
-
-def alpha_of(alpha: Alpha, rows: slice) -> Alpha:
-    return alpha[rows] if isinstance(alpha, Tensor) else alpha
+NUMBER = float("nan")  # in the place of an α that is a tensor and goes to autograd by itself
 
 
 class _Entmax(torch.autograd.Function):
     """α-entmax of rows [rows, classes] in float32 or float64. Differentiable any number of times,
-    because the backward pass is plain torch on the output p."""
+    because the backward pass can be plain torch on the output p."""
 
     @staticmethod
-    def forward(ctx, z, alpha_rows, alpha, solver, topk, n_iter):
-        # alpha_rows is the tensor to differentiate for; a number goes through ``alpha``.
-        alpha = alpha if alpha_rows is None else alpha_rows
-        ctx.alpha = alpha if alpha_rows is None else None
-        ctx.short = solver == "auto" and _short_rows.fits(z, alpha)
-        if ctx.short:
-            out = _short_rows.scores(z, alpha)
-            ctx.save_for_backward(out, alpha_rows)
-            return out
-        out = torch.zeros_like(z)
-        for rows in row_blocks(z):
-            block = solve_entmax(z[rows], alpha_of(alpha, rows), solver, topk, n_iter)
-            p = block.p.to(z.dtype)
-            if block.col is None:
-                out[rows] = p
-                continue
-            # Padding adds its zeros to column 0; only a NaN row must cover all its columns.
-            out[rows].scatter_add_(1, block.col, p.nan_to_num(nan=0.0))
-            out[rows].masked_fill_(p[:, :1].isnan(), float("nan"))
-        ctx.save_for_backward(out, alpha_rows)
-        return out
+    def forward(z, alpha_rows, mapping, route_):
+        return route(route_).entmax(z, mapping.with_alpha(alpha_rows))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, alpha_rows, ctx.mapping, ctx.route = inputs
+        ctx.save_for_backward(output, alpha_rows)
 
     @staticmethod
     def backward(ctx, grad):
         p, alpha_rows = ctx.saved_tensors
-        alpha = ctx.alpha if alpha_rows is None else alpha_rows
-        if ctx.short and not torch.is_grad_enabled():
-            grads = _short_rows.gradients(p, grad, alpha, ctx.needs_input_grad[1])
-            return *grads, None, None, None, None
-        grad_z = grad_alpha = None
-        if ctx.needs_input_grad[0]:
-            grad_z = _entmax_vjp(p, grad, alpha)
-        if ctx.needs_input_grad[1]:
-            slope = _tsallis.entmax_slope(p.double(), alpha)
-            grad_alpha = (grad.double() * slope).sum(1, keepdim=True)
-        return grad_z, grad_alpha, None, None, None, None
+        alpha = ctx.mapping.with_alpha(alpha_rows).alpha
+        for_alpha = ctx.needs_input_grad[1]
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            grad_alpha = _tsallis.entmax_alpha_vjp(p, grad, alpha) if for_alpha else None
+            return _tsallis.entmax_vjp(p, grad, alpha), grad_alpha, None, None
+        return *route(ctx.route).entmax_backward(p, grad, alpha, for_alpha), None, None
+
+    @staticmethod
+    def vmap(info, in_dims, z, alpha_rows, mapping, route_):
+        """Rows are independent of each other: those of all samples are one batch."""
+        z, alpha_rows = fold(z, in_dims[0], info), fold(alpha_rows, in_dims[1], info)
+        return samples(_Entmax.apply(z, alpha_rows, mapping, route_), info), 0
 
 
-def _entmax_vjp(p: Tensor, grad: Tensor, alpha: Alpha) -> Tensor:
-    """S2S Proposition 1: (diag(s) − ssᵀ/‖s‖₁)ᵀ grad with s = p^(2−α) on the support."""
-    inside = p != 0  # NaN counts, so that a NaN row has a NaN gradient
-    if bool((alpha > 2.0).any()) if isinstance(alpha, Tensor) else alpha > 2.0:
-        return _steep_vjp(p.double(), grad.double(), alpha, inside).to(p.dtype)
-    if isinstance(alpha, float) and alpha == 2.0:
-        s = inside.to(p.dtype)
-    else:
-        exponent = 2.0 - (alpha.to(p.dtype) if isinstance(alpha, Tensor) else alpha)
-        s = p.where(inside, 1.0).pow(exponent).where(inside, 0.0)
-    total = s.sum(1, keepdim=True)
-    total = total.where(total != 0, 1.0)
-    out = s * (grad - (s * grad).sum(1, keepdim=True) / total)
-    return out.where(~p.isnan(), p)
+def fold(part: Tensor | None, dim: int | None, info) -> Tensor | None:
+    """The rows of all samples of a vmap as rows of one batch."""
+    if part is None:
+        return None
+    of_samples = part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0)
+    return of_samples.flatten(0, 1)
 
 
-def _steep_vjp(p: Tensor, grad: Tensor, alpha: Alpha, inside: Tensor) -> Tensor:
-    """The same where α > 2 and s of a small p is so large that s·(grad − mean) cancels.
-
-    The rows of the Jacobian sum to 0: the entry with the largest s is minus the sum of the
-    others, and these need grad only relative to its own.
-    """
-    log_s = ((2.0 - alpha) * _tsallis.log_of_support(p)).where(inside, -float("inf"))
-    largest = log_s.detach().argmax(1, keepdim=True)
-    weight = (log_s - log_s.gather(1, largest)).exp().where(inside, 0.0)
-    total = weight.sum(1, keepdim=True)
-    relative = grad - grad.gather(1, largest)
-    mean = (weight * relative).sum(1, keepdim=True) / total.where(total != 0, 1.0)
-    others = inside.scatter(1, largest, False)
-    out = log_s.where(others, 0.0).exp().where(others, 0.0) * (relative - mean)
-    out = out.scatter_add(1, largest, -out.sum(1, keepdim=True))
-    return out.where(~p.isnan(), p)
+def samples(part: Tensor, info) -> Tensor:
+    """What ``fold`` made one, as samples again."""
+    return part.unflatten(0, (info.batch_size, -1))
 
 
 def entmax(
@@ -119,8 +64,8 @@ def entmax(
     alpha: Alpha = 1.5,
     dim: int = -1,
     solver: str = "auto",
-    topk: int = 100,
-    n_iter: int = 50,
+    topk: int | None = None,
+    n_iter: int | None = None,
 ) -> Tensor:
     """α-entmax along ``dim`` (S2S Eq. 10): softmax for α = 1, sparsemax for α = 2.
 
@@ -130,31 +75,44 @@ def entmax(
         Scores of any shape. −inf scores get probability 0; a row of only −inf maps to zeros; NaN
         or +inf makes its row NaN.
     alpha
-        At least 1: a number, or a tensor that broadcasts to z with size 1 in ``dim`` (one α per
-        attention head); it receives a gradient.
+        At least 1: a number, or a tensor that receives a gradient. It has the shape of z without
+        ``dim`` (one α for each row), or broadcasts to z with size 1 in ``dim`` (one α for each
+        attention head). On devices other than the CPU, and compiled, a tensor's entries are not
+        looked at: rows with one outside of [1, 2] are NaN.
     solver
         ``auto`` (exact, no full sort), ``sort`` (S2S Algorithm 2), ``topk`` (partial sort that
-        starts with the ``topk`` largest and grows until it is exact) or ``bisect`` (S2S Algorithm
-        1 with ``n_iter`` halvings).
+        starts with the ``topk`` largest, 100 if not given, and grows until it is exact) or
+        ``bisect`` (S2S Algorithm 1 with ``n_iter`` halvings, 50 if not given).
 
     >>> entmax(torch.tensor([2.0, 1.0, -1.0]))
     tensor([0.8307, 0.1693, 0.0000])
     """
     _checks.check_alpha(alpha)
-    _checks.check_solver(solver, topk, n_iter)
+    options = _checks.check_solver(solver, topk, n_iter)
     dtype = _checks.compute_dtype(z.dtype)
-    last = z.unsqueeze(0) if z.dim() == 0 else z.movedim(dim, -1)
-    if isinstance(alpha, Tensor) and alpha.dim() > 0:
+    last = z.unsqueeze(0) if z.dim() == 0 else _checks.classes_last(z, dim)
+    if isinstance(alpha, Tensor) and alpha.dim() > 0 and alpha.shape != last.shape[:-1]:
         alpha = _alpha_classes_last(alpha, z, dim)
     alpha = _checks.alpha_per_row(alpha, last.shape[:-1])
     if last.numel() == 0:
         return z * 1.0
-    rows = last.reshape(-1, last.shape[-1]).to(dtype)
+    # Only what is needed: of a chain of views that change nothing, compiled code returned memory
+    # that the backward pass had overwritten (torch 2.13).
+    rows = last if last.dim() == 2 else last.reshape(-1, last.shape[-1])
+    rows = rows if rows.dtype == dtype else rows.to(dtype)
     tensor = alpha if isinstance(alpha, Tensor) else None
-    number = alpha if isinstance(alpha, float) else None
-    p = _Entmax.apply(rows, tensor, number, solver, topk, n_iter)
-    p = p.view(last.shape).to(z.dtype)
-    return p.squeeze(0) if z.dim() == 0 else p.movedim(-1, dim)
+    mapping = EntmaxMapping(alpha, **options)
+    route_ = route_name("entmax", rows, mapping)
+    p = _Entmax.apply(rows, tensor, mapping if tensor is None else _without(mapping), route_)
+    p = p if last.dim() == 2 else p.reshape(last.shape)
+    p = p if p.dtype == z.dtype else p.to(z.dtype)
+    if z.dim() == 0:
+        return p.squeeze(0)
+    return p if dim in (-1, z.dim() - 1) else p.movedim(-1, dim)
+
+
+def _without(mapping: EntmaxMapping) -> EntmaxMapping:
+    return replace(mapping, alpha=NUMBER)
 
 
 def _alpha_classes_last(alpha: Tensor, z: Tensor, dim: int) -> Tensor:
@@ -169,7 +127,11 @@ def _alpha_classes_last(alpha: Tensor, z: Tensor, dim: int) -> Tensor:
 
 
 def sparsemax(
-    z: Tensor, dim: int = -1, solver: str = "auto", topk: int = 100, n_iter: int = 50
+    z: Tensor,
+    dim: int = -1,
+    solver: str = "auto",
+    topk: int | None = None,
+    n_iter: int | None = None,
 ) -> Tensor:
     """Sparsemax along ``dim`` (S2S Eq. 5): the Euclidean projection onto the simplex.
 
@@ -182,7 +144,8 @@ def sparsemax(
 def alpha_relu(z: Tensor, alpha: Alpha = 1.5, tau: float | Tensor = 0.0) -> Tensor:
     """α-ReLU (SE Eq. 1): [(α−1)z − τ]₊^(1/(α−1)) with a constant τ, for α > 1.
 
-    Elementwise, except that NaN or +inf makes its row (the last dimension) NaN.
+    Elementwise: NaN stays in its entry. Tensors for ``alpha`` and ``tau`` broadcast to z and
+    receive gradients.
 
     >>> alpha_relu(torch.tensor([2.0, 1.0, -1.0]), tau=0.25)
     tensor([0.5625, 0.0625, 0.0000])
@@ -191,20 +154,26 @@ def alpha_relu(z: Tensor, alpha: Alpha = 1.5, tau: float | Tensor = 0.0) -> Tens
     _checks.check_tau(tau)
     _checks.check_broadcast("alpha", alpha, z.shape)
     _checks.check_broadcast("tau", tau, z.shape)
-    dtype = alpha_relu_dtype(z.dtype, alpha)
-    positive = (alpha - 1.0) * z.detach().to(dtype) - tau > 0
+    alpha = alpha if isinstance(alpha, Tensor) else _checks.number(alpha)
+    dtype = _alpha_relu_dtype(z.dtype, alpha)
+    wide = z if z.dtype == dtype else z.to(dtype)
+    zero = (alpha - 1.0) * wide.detach() - tau <= 0  # false for NaN
     # Masked before the product: 0 · −inf would be the gradient of alpha.
-    gap = ((alpha - 1.0) * z.to(dtype).where(positive, 0.0) - tau).where(positive, 1.0)
+    gap = ((alpha - 1.0) * wide.masked_fill(zero, 0.0) - tau).masked_fill(zero, 1.0)
     if isinstance(alpha, Tensor) or alpha not in (1.5, 2.0):
         gap = gap.pow(1.0 / (alpha - 1.0))
     elif alpha == 1.5:
         gap = gap.square()
-    p = gap.where(positive, 0.0)
-    if z.dim() and z.shape[-1]:
-        top = z.detach().amax(-1, keepdim=True)
-        wrong = top.isnan() | (top == float("inf"))
-        p = p.masked_fill(wrong, float("nan")) if bool(wrong.any()) else p
-    return p.to(z.dtype)
+    p = gap.masked_fill(zero, 0.0)
+    return p if p.dtype == z.dtype else p.to(z.dtype)
+
+
+def _alpha_relu_dtype(dtype: torch.dtype, alpha: Alpha) -> torch.dtype:
+    """float64 where α is so close to 1 that float32 is too coarse, and that may be looked at."""
+    low = alpha < _checks.ALPHA_RELU_DOUBLE_BELOW
+    if isinstance(low, Tensor):
+        low = may_look(low) and bool(low.any())
+    return torch.float64 if low else _checks.compute_dtype(dtype)
 
 
 def entmax_threshold(z: Tensor, alpha: Alpha = 1.5, dim: int = -1) -> Tensor:
@@ -217,7 +186,10 @@ def entmax_threshold(z: Tensor, alpha: Alpha = 1.5, dim: int = -1) -> Tensor:
     z = z.to(_checks.compute_dtype(z.dtype))
     p = entmax(z, alpha, dim)
     if isinstance(alpha, Tensor) and alpha.dim():
-        alpha = _alpha_classes_last(alpha, z, dim).movedim(-1, dim)
+        if alpha.shape == p.movedim(dim, -1).shape[:-1]:
+            alpha = alpha.unsqueeze(dim)
+        else:
+            alpha = _alpha_classes_last(alpha, z, dim).movedim(-1, dim)
     # At its largest score p^(α−1) = (α−1) max(z) − τ: exact for every α, and differentiable.
     top = (alpha - 1.0) * z.amax(dim, keepdim=True) - p.amax(dim, keepdim=True) ** (alpha - 1.0)
     return top.squeeze(dim).to(z.dtype)

@@ -49,8 +49,8 @@ class EntmaxLoss(_Loss):
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
         solver: str = "auto",
-        topk: int = 100,
-        n_iter: int = 50,
+        topk: int | None = None,
+        n_iter: int | None = None,
     ) -> None:
         super().__init__(
             reduction=reduction,

@@ -1,5 +1,6 @@
 """Reference values and inputs that several test modules share."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -47,3 +48,8 @@ def reference_scores(name: str, z: Tensor, alpha: float, tau: float = 0.0) -> Te
     if name == "alpha_relu":
         return reference.alpha_relu(z, alpha, tau)
     return reference.entmax(z, alpha)
+
+
+def only(route: str):
+    """Marks a test of one route alone."""
+    return pytest.mark.parametrize("route", [route], indirect=True)

@@ -22,12 +22,6 @@ def loss_of(name: str, z, y, alpha: float, **options):
     return sf.entmax_loss(z, y, alpha, **options)
 
 
-def stats_of(name: str, z, y, alpha: float, **options):
-    if name == "alpha_relu":
-        return sf.alpha_relu_loss_with_stats(z, y, alpha, TAU, **options)
-    return sf.entmax_loss_with_stats(z, y, alpha, **options)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("classes", [1, 7, 140, 3000])
 @pytest.mark.parametrize(("name", "alpha"), CASES)
@@ -308,7 +302,8 @@ def test_dense_rows_of_alpha_relu_near_softmax(alpha):
     y, tau = targets(4, classes=3000), sf.batch_tau(z.double(), alpha)
     results = []
     for leaf in (z.clone().requires_grad_(), z.double().requires_grad_()):
-        loss, stats = sf.alpha_relu_loss_with_stats(leaf, y, alpha, tau, reduction="none")
+        options = {"reduction": "none", "return_stats": True}
+        loss, stats = sf.alpha_relu_loss(leaf, y, alpha, tau, **options)
         (grad,) = torch.autograd.grad(loss.sum(), leaf)
         results.append([part.double() for part in (loss, grad, stats.total, stats.target_score)])
     for own, expected in zip(*results, strict=True):
@@ -347,13 +342,12 @@ def test_statistics(name, alpha, classes):
     z, y = scores(4, 5, classes), targets(4, 5, classes=classes)
     z[0, :, 3] = 9.0
     y[0, :3] = 3
-    uncounted = torch.tensor([3, 7])
-    loss, stats = stats_of(name, z, y, alpha, uncounted=uncounted)
+    counted = torch.ones(classes, dtype=torch.bool)
+    counted[[3, 7]] = False
+    loss, stats = loss_of(name, z, y, alpha, return_stats=True, counted=counted)
     torch.testing.assert_close(loss, loss_of(name, z, y, alpha))
     p = reference_scores(name, z, alpha, TAU)
-    counted = p.clone()
-    counted[..., uncounted] = 0
-    assert (stats.support == (counted > 1e-15).sum(-1)).all()
+    assert (stats.support == ((p > 1e-15) & counted).sum(-1)).all()
     torch.testing.assert_close(stats.total, p.sum(-1))
     torch.testing.assert_close(stats.target_score, p.gather(-1, y[..., None]).squeeze(-1))
     assert (stats.correct == (z.argmax(-1) == y)).all()
@@ -378,6 +372,8 @@ def test_wrong_arguments_are_named():
         sf.alpha_relu_loss(z, torch.tensor([0, 1]), 1.0)
     with pytest.raises(ValueError, match="alpha of shape"):
         sf.entmax_loss(z, torch.tensor([0, 1]), torch.ones(3) * 1.5)
+    with pytest.raises(ValueError, match="counted.*return_stats"):
+        sf.entmax_loss(z, torch.tensor([0, 1]), counted=torch.ones(5, dtype=torch.bool))
 
 
 def test_modules_hold_the_options():

@@ -180,11 +180,16 @@ def test_infinities_and_nan(solver, alpha, classes):
 def test_infinities_in_alpha_relu():
     z = torch.tensor([[1.0, -INF], [-INF, -INF], [NAN, 1.0], [INF, 1.0], [2.0, 0.0]])
     z.requires_grad_()
-    p = sf.alpha_relu(z, 1.5)
-    assert p[:2].tolist() == [[0.25, 0.0], [0.0, 0.0]] and p[4].tolist() == [1.0, 0.0]
-    assert p[2].isnan().all() and p[3].isnan().all()
-    (grad,) = torch.autograd.grad(p[[0, 1, 4]].sum(), z)
-    assert grad[[0, 1, 4]].tolist() == [[0.5, 0.0], [0.0, 0.0], [1.0, 0.0]]
+    for alpha, powers in ((1.5, [0.25, 1.0]), (1.25, [0.25**4, 0.5**4])):
+        p = sf.alpha_relu(z, alpha)
+        assert p[:2].tolist() == [[powers[0], 0.0], [0.0, 0.0]] and p[4].tolist() == [
+            powers[1],
+            0.0,
+        ]
+        assert p[2, 0].isnan() and p[3, 0] == INF and p[2:4, 1].tolist() == [powers[0]] * 2
+        (grad,) = torch.autograd.grad(p.sum(), z)
+        assert grad[:2].isfinite().all() and grad[4].isfinite().all()
+        assert grad[2, 0].isnan() and grad[2, 1] == grad[0, 0] == grad[3, 1] > 0
 
 
 def test_masked_equals_truncated():

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from helpers import only
 
 from sparse_fairseq.functional import _routes
 from sparse_fairseq.functional._problem import EntmaxMapping
@@ -16,6 +17,7 @@ def name(z=None):
     return _routes.route_name("losses", torch.zeros(1, 2) if z is None else z, MAPPING)
 
 
+@only("host")
 def test_auto_depends_on_the_device_and_on_compilation(monkeypatch):
     monkeypatch.delenv(_routes.VARIABLE, raising=False)
     assert name() == "host"
@@ -25,6 +27,7 @@ def test_auto_depends_on_the_device_and_on_compilation(monkeypatch):
     assert name(torch.zeros(1, 2, device="meta")) == "device"
 
 
+@only("host")
 @pytest.mark.parametrize("choice", ["host", "device"])
 def test_the_variable_overrides_it(choice, monkeypatch):
     monkeypatch.setenv(_routes.VARIABLE, choice)
@@ -32,6 +35,7 @@ def test_the_variable_overrides_it(choice, monkeypatch):
     assert _routes.route_of("losses", torch.zeros(1, 2), MAPPING).__name__.endswith(f"_{choice}")
 
 
+@only("host")
 def test_what_cannot_be_is_one_clear_error(monkeypatch):
     monkeypatch.setenv(_routes.VARIABLE, "gpu")
     with pytest.raises(ValueError, match="SPARSE_FAIRSEQ_ROUTE must be one of auto.*'gpu'"):
@@ -42,12 +46,14 @@ def test_what_cannot_be_is_one_clear_error(monkeypatch):
         name()
 
 
-def test_the_cpu_never_imports_triton():
+@only("host")
+def test_the_cpu_never_imports_the_kernels(monkeypatch):
+    monkeypatch.setenv(_routes.VARIABLE, "auto")
     code = (
         "import sys, torch; from sparse_fairseq import functional as sf; "
         "z = torch.randn(3, 5, requires_grad=True); "
         "sf.entmax_loss(z, torch.tensor([0, 1, 2])).backward(); "
-        "print('triton' in sys.modules, 'sparse_fairseq.functional._triton' in sys.modules)"
+        "print('sparse_fairseq.functional._triton' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.split() == ["False", "False"]
+    assert out.stdout.split() == ["False"]

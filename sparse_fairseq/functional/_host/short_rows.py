@@ -4,25 +4,18 @@ A row of a thousand scores is cheaper to go over ten times than to list its cand
 is written into few buffers that stay in the cache. No autograd here; 1 ≤ α ≤ 2 only.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
-from . import _tsallis
-from ._solvers import is_whole
-
-Alpha = float | Tensor  # a number, or float64 of shape [rows, 1]
+from .. import _tsallis
+from .._newton import Alpha, Buffers, newton, scores
 
 CLASSES = 2048  # longer rows are left to the solvers that list candidates
 # Elements in a block of rows: few enough for a CPU's cache, enough to hide the cost of a call.
-BLOCK_ELEMENTS = {"cpu": 1 << 19}
-BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
-MAX_NEWTON = 100  # never reached: convergence is quadratic; it guards against a hang
+BLOCK_ELEMENTS = 1 << 19
 EPS = torch.finfo(torch.float32).eps
-SMALLEST_GAP = 1e-30
 SMALLEST_P = torch.finfo(torch.float32).tiny
-NEAR_ONE = 1.08  # below, x + c would round away what the power 1/(α−1) needs
+NEAR_ONE = 1.08
 NEAREST = 1.001  # of the α > 1 that float32 is good enough for
 
 
@@ -36,12 +29,11 @@ def fits(z: Tensor, alpha: Alpha) -> bool:
 
 
 def _blocks(z: Tensor) -> list[slice]:
-    elements = BLOCK_ELEMENTS.get(z.device.type, BLOCK_ELEMENTS_ELSEWHERE)
-    size = max(1, elements // max(1, z.shape[1]))
+    size = max(1, BLOCK_ELEMENTS // max(1, z.shape[1]))
     return [slice(i, min(i + size, len(z))) for i in range(0, len(z), size)]
 
 
-def _of(alpha: Alpha, rows: slice | Tensor) -> Alpha:
+def _of(alpha: Alpha, rows: slice) -> Alpha:
     return alpha[rows] if isinstance(alpha, Tensor) else alpha
 
 
@@ -56,19 +48,19 @@ def _is(alpha: Alpha, value: float) -> bool:
 # --- forward --------------------------------------------------------------------------------
 
 
-def scores(z: Tensor, alpha: Alpha) -> Tensor:
+def entmax(z: Tensor, alpha: Alpha) -> Tensor:
     """α-entmax of rows. A row of only −inf maps to zeros, one with NaN or +inf to NaN."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     blocks = _blocks(z)
     # Memory that was never touched costs as much as several passes over it.
-    gap, power = torch.empty_like(z[blocks[0]]), torch.empty_like(z[blocks[0]])
+    gap, power = torch.empty_like(out[blocks[0]]), torch.empty_like(out[blocks[0]])
     for rows in blocks:
         size = rows.stop - rows.start
         _solve(z[rows], _of(alpha, rows), out[rows], (gap[:size], power[:size]))
     return out
 
 
-def _solve(z: Tensor, alpha: Alpha, out: Tensor, buffers: tuple[Tensor, Tensor]) -> None:
+def _solve(z: Tensor, alpha: Alpha, out: Tensor, buffers: Buffers) -> None:
     top = z.amax(1, keepdim=True)
     if _is(alpha, 1.0):
         torch.softmax(z, 1, out=out)
@@ -76,98 +68,31 @@ def _solve(z: Tensor, alpha: Alpha, out: Tensor, buffers: tuple[Tensor, Tensor])
         x = torch.sub(z, top, out=out)
         if not _is(alpha, 2.0):
             x.mul_(_float32(alpha - 1.0))
-        c = _newton(x, alpha, torch.ones_like(top), buffers)
-        p, _ = _powers(x, c, alpha, buffers)
+        start = torch.zeros_like(top, dtype=torch.float64)  # 1 − u, the largest gap, may be small
+        u = newton(x, alpha, start, tolerance=_tolerance(alpha), buffers=buffers)
+        p = scores(x, u, alpha, buffers)
         torch.div(p, p.sum(1, keepdim=True), out=out)
     masked = top == float("-inf")
     if bool(masked.any()):
         out.masked_fill_(masked, 0.0)
 
 
-def _newton(x: Tensor, alpha: Alpha, c: Tensor, buffers: tuple[Tensor, Tensor]) -> Tensor:
-    """c = −τ, the largest gap, with Σ [x + c]₊^β = 1; see ``_solvers._newton``.
-
-    Rows need different numbers of steps: the last ones are taken by those alone that need them.
-    """
-    tolerance, exponent = _tolerance(alpha), _float32(alpha - 1.0)
-    rounding = EPS if _is_near_one(alpha) else 0.0
-    for _ in range(MAX_NEWTON):
-        total, slope = _power_sums(x, c, alpha, buffers)
-        if _is(alpha, 2.0):
-            step = (total - 1.0) / slope
-        elif _is(alpha, 1.5):
-            step = (total - total.sqrt()) / slope
-        else:
-            step = -total * torch.expm1(-exponent * total.log()) / slope
-        c = c - step
-        unfinished = (step > tolerance * c + rounding).squeeze(1).nonzero().squeeze(1)
-        if len(unfinished) == 0:
-            break
-        if 2 * len(unfinished) < len(c):
-            fewer = (buffers[0][: len(unfinished)], buffers[1][: len(unfinished)])
-            rest = _newton(x[unfinished], _of(alpha, unfinished), c[unfinished], fewer)
-            return c.index_copy_(0, unfinished, rest)
-    return c
-
-
 def _tolerance(alpha: Alpha) -> Alpha:
-    """The largest step, relative to c, after which the next one is lost in rounding.
-
-    p has a kink of power β − 1 at τ: the nearer α is to 2, the slower is the convergence.
+    """The largest step, relative to the largest gap and α − 1, after which the next one is lost in
+    rounding. p has a kink of power β − 1 at τ: the nearer α is to 2, the slower is the convergence.
     """
     if isinstance(alpha, Tensor):
         relative = (2 * EPS ** (alpha - 1.0).clamp(min=0.5)).clamp_(min=8 * EPS)
-        return _float32(relative * (alpha - 1.0))
-    return max(8 * EPS, 2 * EPS ** max(0.5, alpha - 1.0)) * (alpha - 1.0)
-
-
-def _is_near_one(alpha: Alpha) -> bool:
-    return bool((alpha < NEAR_ONE).any()) if isinstance(alpha, Tensor) else alpha < NEAR_ONE
-
-
-def _power_sums(x: Tensor, c: Tensor, alpha: Alpha, buffers: tuple[Tensor, Tensor]):
-    """Σ g^β and Σ g^(β−1) over the support, [rows, 1]."""
-    power, gap = _powers(x, c, alpha, buffers)
-    total = power.sum(1, keepdim=True)
-    if _is(alpha, 2.0):
-        return total, gap.sign_().sum(1, keepdim=True)
-    if not _is(alpha, 1.5):
-        gap = power.div_(gap.clamp_(min=SMALLEST_GAP))
-    return total, gap.sum(1, keepdim=True)
-
-
-def _powers(x: Tensor, c: Tensor, alpha: Alpha, buffers: tuple[Tensor, Tensor]):
-    """g^β and g for the gaps g = [x + c]₊ and β = 1/(α−1), in the buffers."""
-    gap, out = buffers
-    beta = _float32(1.0 / (alpha - 1.0))
-    if _is_near_one(alpha):
-        torch.sub(x, 1.0 - c, out=gap).clamp_(min=-1.0)
-        torch.log1p(gap, out=out).mul_(beta * math.log2(math.e)).exp2_()
-        return out, gap.add_(1.0)
-    torch.add(x, c, out=gap).relu_()
-    if isinstance(beta, float) and is_whole(beta):
-        return _whole_power(gap, round(beta), out), gap
-    # The logarithm of 0 is slow, and so are powers too small for a normal number.
-    torch.clamp(gap, min=SMALLEST_GAP, out=out).log2_().mul_(beta).exp2_()
-    return torch.threshold_(out, SMALLEST_GAP, 0.0), gap
-
-
-def _whole_power(gap: Tensor, exponent: int, out: Tensor) -> Tensor:
-    """By squaring, from the highest bit of the exponent down."""
-    if exponent == 1:
-        return gap
-    base = gap
-    for bit in bin(exponent)[3:]:
-        base = torch.mul(base, base, out=out)
-        if bit == "1":
-            out.mul_(gap)
-    return out
+        rounding = EPS * (alpha < NEAR_ONE).to(alpha.dtype) / (alpha - 1.0)
+        return relative + rounding
+    near = 1.0 / (alpha - 1.0) if alpha < NEAR_ONE else 0.0
+    return max(8 * EPS, 2 * EPS ** max(0.5, alpha - 1.0)) + EPS * near
 
 
 # --- backward -------------------------------------------------------------------------------
 
 
-def gradients(
+def entmax_backward(
     p: Tensor, grad: Tensor, alpha: Alpha, for_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The gradients of the scores (S2S Proposition 1) and, if asked for, of each row's α."""
@@ -219,6 +144,7 @@ def _grad_alpha(p: Tensor, grad: Tensor, alpha: Tensor, mean: Tensor, buffer: Te
     out = (grad_p - mean) / (alpha - 1.0) ** 2 + (grad_h - mean * entropy) / (alpha - 1.0)
     near = (alpha < NEAR_ONE).squeeze(1).nonzero().squeeze(1)
     if len(near):
-        slope = _tsallis.entmax_slope(p[near], _float32(alpha[near]))
+        own = alpha[near].to(torch.float32)
+        slope = _tsallis.entmax_slope(p[near], own)
         out[near] = slope.mul_(grad[near]).sum(1, keepdim=True).double()
     return out
