@@ -19,11 +19,11 @@ from sparse_fairseq.errors import UsageError
 
 from .commands import ROOT, find_workers, readable
 from .config import Batch, Config, Flags
-from .ledger import Ledger
+from .manifest import Manifest
 from .plan import SPLITS, Plan
 from .processes import Processes
 from .run import Parser, one_line
-from .runs import Run
+from .run_folder import Run
 from .stages import RunStages
 from .systems import System, find_system
 
@@ -84,13 +84,13 @@ def adopt(options: argparse.Namespace) -> Run:
             run.train_log.touch()
         else:
             shutil.copyfile(options.log, run.train_log)
-        ledger = Ledger(plan, run)
-        ledger.begin("train", [])
-        ledger.manifest["adopted"] = {
+        manifest = Manifest(plan, run)
+        manifest.begin("train", [])
+        manifest.entries["adopted"] = {
             "checkpoint": str(options.checkpoint.absolute()),
             "sha256": sha256(options.checkpoint),
         }
-        ledger.finish("train")
+        manifest.finish("train")
         stages = RunStages(plan, Run(run.path), find_workers(None), 1, Processes(), held)
         for stage in ("generate", "score"):
             print(f"{run.name}: {stage}")

@@ -22,7 +22,7 @@ from .commands import (
     train_settings,
 )
 from .config import Config, load_config, name_of_part, unknown
-from .runs import Run
+from .run_folder import Run
 from .systems import system_flags
 
 STAGES = ("data", "train", "generate", "score")
@@ -133,8 +133,7 @@ class Plan:
         return generate_command(self.config, split, self.data / "bin", checkpoints, workers)
 
     def _decoded(self, run: Run) -> Path:
-        averaged = self.config.train.get("store-ema")
-        return run.checkpoint.with_name("checkpoint_ema.pt") if averaged else run.checkpoint
+        return run.decoded_checkpoint(self.config.train)
 
 
 def make_plan(options: argparse.Namespace) -> Plan:

@@ -1,81 +1,19 @@
-"""Collects the scores of all runs of a dataset: results.json, and a table for the terminal."""
+"""Collects what is known of all runs of a dataset: results.json, and a table for the terminal.
 
-import json
+It stands above stages and analyses, reads what they wrote, and is read by neither.
+"""
+
 import math
-import statistics
 from pathlib import Path
 from typing import Any
 
 from data_prep.files import lock, write_json
 
-from .manifest import now, provenance
-from .runs import Run, find_runs
+from .provenance import now, provenance
+from .quantities import measured, shown
+from .run_folder import find_runs
+from .spread import spread
 from .systems import in_order
-
-# (title, key of `measured`, digits)
-COLUMNS = (
-    ("BLEU", "bleu", 1),
-    ("chrF", "chrf", 1),
-    ("word acc. %", "word_accuracy", 1),
-    ("edit dist.", "edit_distance", 3),
-    ("token acc. %", "accuracy", 1),
-    ("empty string %", "empty_string", 1),
-    ("support", "support", 1),
-    ("Σp", "total_score", 3),
-    ("exact %", "exact", 1),
-    ("single hyp. %", "single_hypothesis", 1),
-    ("train words/s", "train_words_per_second", 0),
-    ("decode sent./s", "sentences_per_second", 1),
-)
-
-# Where an analysis has measured it, this is better than what training logged: the same for all
-# systems, softmax included.
-ANALYSED = {
-    "accuracy": ("support", "accuracy"),
-    "support": ("support", "output", "gold", "mean"),
-    "total_score": ("self_normalization", "gold", "mean"),
-    "empty_string": ("empty_string", "raw", "percent"),
-}
-
-
-def certificate(run: Run) -> str:
-    """Which certificate is about the answer that was given: the one by the score that ranked it."""
-    options = run.config.get("generate") or {}
-    return "raw" if options.get("unnormalized") else "normalized"
-
-
-def measured(run: Run) -> dict[str, float]:
-    """The numbers of one run, whatever measured them; what was not measured is not there."""
-    scores = run.scores or {}
-    flat = {key: value for key, value in scores.items() if not isinstance(value, dict)}
-    for key in ("accuracy", "support", "total_score"):
-        if f"valid_{key}" in flat:
-            flat[key] = flat[f"valid_{key}"]
-    flat |= scores.get("test", {})
-    if (exact := f"exact_{certificate(run)}") in flat:
-        flat["exact"] = flat[exact]
-    flat |= _analysed(run)
-    return {key: value for key, value in flat.items() if isinstance(value, (int, float))}
-
-
-def _analysed(run: Run) -> dict[str, float]:
-    """What the analyses found, where they have been run."""
-    found = {}
-    for key, (module, *way) in ANALYSED.items():
-        value: Any = _result(run, module)
-        for step in way:
-            value = value.get(step) if isinstance(value, dict) else None
-        if isinstance(value, (int, float)):
-            found[key] = value
-    return found
-
-
-def _result(run: Run, module: str) -> Any:
-    try:
-        file = run.analysis_dir / f"{module}.json"
-        return json.loads(file.read_text(encoding="utf-8")).get("result")
-    except (OSError, ValueError):
-        return None
 
 
 def collect(runs_root: Path, dataset: str) -> dict[str, Any]:
@@ -124,8 +62,7 @@ def _statistics(group: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     for key in sorted(set().union(*group)):
         values = [member[key] for member in group if key in member and math.isfinite(member[key])]
         if values:
-            deviation = statistics.stdev(values) if len(values) > 1 else None
-            summary[key] = {"mean": statistics.fmean(values), "std": deviation, "n": len(values)}
+            summary[key] = spread(values)._asdict()
     return summary
 
 
@@ -140,10 +77,10 @@ def write_results(runs_root: Path, dataset: str) -> str:
 
 def table(results: dict[str, Any]) -> str:
     systems = results["systems"]
-    columns = [c for c in COLUMNS if any(c[1] in values for values in systems.values())]
-    rows = [["system", *(title for title, _, _ in columns)]]
+    columns = shown([{*values} for values in systems.values()])
+    rows = [["system", *(quantity.title for quantity in columns)]]
     for name in in_order(systems):
-        cells = [_cell(systems[name].get(key), digits) for _, key, digits in columns]
+        cells = [_cell(systems[name].get(q.key), q.digits) for q in columns]
         rows.append([name, *cells])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(_aligned(row, widths)) for row in rows]

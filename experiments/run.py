@@ -25,9 +25,9 @@ from .commands import ROOT, Workers, find_workers, launched_rank, readable
 from .flags import check_command
 from .plan import STAGES, Plan, make_plan
 from .processes import Processes, StageFailed, termination_as_interrupt
-from .progress import RunsProgress
 from .results import table, write_results
-from .runs import MANIFEST, Run, find_runs
+from .run_folder import MANIFEST, Run, find_runs
+from .runs_progress import RunsProgress
 from .stages import RunStages, is_finished, join_training
 
 

@@ -17,27 +17,19 @@ from typing import IO, Any
 from data_prep.files import atomic_output, write_json
 from sparse_fairseq.errors import UsageError
 
-from .analysis.energy import Meter
-from .commands import Workers, meeting_port, readable, train_command
-from .config import Config
-from .ledger import Ledger, finish_time
+from .commands import Workers, meeting_port, train_command
+from .energy_meter import Meter
+from .fairseq_output import find_tau, read_generated, training_summary
+from .manifest import Manifest, finish_time
+from .metrics import score_split
 from .plan import SPLITS, Plan
 from .processes import Processes
-from .runs import Run
-from .scoring import (
-    corpus_scores,
-    exactness,
-    find_tau,
-    is_tokenised,
-    read_generated,
-    sentences_per_second,
-    training_summary,
-)
+from .run_folder import Run
 
 
 def is_finished(plan: Plan, run: Run) -> bool:
-    ledger = Ledger(plan, run)
-    return all(ledger.is_finished(stage) for stage in plan.stages if stage != "data")
+    manifest = Manifest(plan, run)
+    return all(manifest.is_finished(stage) for stage in plan.stages if stage != "data")
 
 
 class RunStages:
@@ -48,28 +40,28 @@ class RunStages:
     ):
         self.plan, self.run, self.workers = plan, run, workers
         self.threads, self.processes, self.lock = threads, processes, lock
-        self.ledger = Ledger(plan, run)
+        self.manifest = Manifest(plan, run)
 
     def perform(self, stage: str, on_line: Callable[[str], None]) -> None:
         """Does a stage unless it is finished; its commands' output goes to ``on_line``, too."""
-        if not self.ledger.is_finished(stage):
+        if not self.manifest.is_finished(stage):
             getattr(self, f"_{stage}")(on_line)
 
     def _train(self, on_line: Callable[[str], None]) -> None:
-        if not self.ledger.has_trained_to_the_end():
+        if not self.manifest.has_trained_to_the_end():
             self._call_fairseq_train(on_line)
         if not self.run.checkpoint.is_file():
             why = "no validation took place: see validate-interval and save-interval"
             raise UsageError(f"{self.run.name} has no {self.run.checkpoint.name}, {why}")
-        summary = training_summary(self.run.train_log, *best_metric(self.plan.config))
-        self.ledger.manifest["tau"] = find_tau(self.run.train_log)
-        self.ledger.finish("train", seconds=summary.get("train_seconds"))
+        summary = training_summary(self.run.train_log, self.plan.config.train)
+        self.manifest.entries["tau"] = find_tau(self.run.train_log)
+        self.manifest.finish("train", seconds=summary.get("train_seconds"))
 
     def _call_fairseq_train(self, on_line: Callable[[str], None]) -> None:
         repair_last_checkpoint(self.run.checkpoints)
-        settings, bin_dir = self.ledger.settings, self.plan.data / "bin"
+        settings, bin_dir = self.manifest.settings, self.plan.data / "bin"
         command = train_command(settings, bin_dir, self.run.checkpoints, self.workers)
-        self.ledger.begin("train", [command])
+        self.manifest.begin("train", [command])
         with Meter(self.run.path):
             self.processes.run(command, self.run.train_log, self.lock, self.threads, on_line)
 
@@ -80,7 +72,7 @@ class RunStages:
                 raise UsageError(f"{member.name} has not been trained: {how}")
         averages = self.plan.average_commands(self.run)
         commands = [self.plan.generate_command(self.run, split, self.workers) for split in SPLITS]
-        self.ledger.begin("generate", averages + commands)
+        self.manifest.begin("generate", averages + commands)
         start = time.monotonic()
         for command in averages:
             log = self.run.path / "average.log"
@@ -90,7 +82,7 @@ class RunStages:
             self.processes.run(command, log, self.lock, self.threads, on_line, mode="w")
             self._write_hypotheses(split, log)
             log.replace(self.run.generated(split))
-        self.ledger.finish("generate", seconds=round(time.monotonic() - start, 1))
+        self.manifest.finish("generate", seconds=round(time.monotonic() - start, 1))
 
     def _write_hypotheses(self, split: str, generated: Path) -> None:
         with atomic_output(self.run.path / f"hypotheses-{split}.txt") as file:
@@ -99,38 +91,16 @@ class RunStages:
                 file.write(f"{text}\n")
 
     def _score(self, on_line: Callable[[str], None]) -> None:
-        if "generate" not in self.ledger.stages:
+        if "generate" not in self.manifest.stages:
             how = self.plan.make(self.run.system, self.run.member, "generate")
             raise UsageError(f"{self.run.name} has not been decoded: {how}")
         scores: dict[str, Any] = {}
         if self.run.seed is not None:
-            scores |= training_summary(self.run.train_log, *best_metric(self.plan.config))
+            scores |= training_summary(self.run.train_log, self.plan.config.train)
         for split in SPLITS:
-            scores[split] = self._split_scores(split)
+            scores[split] = score_split(self.run, split, self.plan.config.metric)
         write_json(self.run.path / "scores.json", scores)
-        self.ledger.finish("score")
-
-    def _split_scores(self, split: str) -> dict[str, Any]:
-        hypotheses, references = self.run.hypotheses(split), self.run.references(split)
-        if len(hypotheses) != len(references):
-            raise UsageError(
-                f"{self.run.name}: {len(hypotheses)} translations of {split}, "
-                f"but {len(references)} references in {readable(self.run.text)}"
-            )
-        if self.plan.config.metric == "inflection":
-            from .inflection import inflection_scores, read_languages
-
-            languages = read_languages(self.run, split)
-            scores = inflection_scores(hypotheses, references, languages)
-        else:
-            tokenised = is_tokenised(self.plan.config.data)
-            scores = corpus_scores(hypotheses, references, self.run.target_lang, tokenised)
-        generated = self.run.generated(split)
-        return {
-            **scores,
-            **exactness(read_generated(generated)),
-            "sentences_per_second": sentences_per_second(generated),
-        }
+        self.manifest.finish("score")
 
 
 def join_training(
@@ -138,11 +108,11 @@ def join_training(
 ) -> None:
     """Trains as one of the workers that do not keep the books, once the first one does."""
     bin_dir, meeting = plan.data / "bin", (workers.master, meeting_port(run.checkpoints))
-    while not (ledger := Ledger(plan, Run(run.path))).is_finished("train"):
-        if ledger.has_trained_to_the_end():
+    while not (manifest := Manifest(plan, Run(run.path))).is_finished("train"):
+        if manifest.has_trained_to_the_end():
             return
         if workers.master is None or _is_open(meeting):
-            command = train_command(ledger.settings, bin_dir, run.checkpoints, workers)
+            command = train_command(manifest.settings, bin_dir, run.checkpoints, workers)
             processes.run(command, run.path / f"train.rank{workers.rank}.log", None, threads)
             return
         time.sleep(1)  # worker 0 may be decoding the run before
@@ -152,12 +122,6 @@ def _is_open(address: tuple[str | None, int]) -> bool:
     with suppress(OSError), socket.create_connection(address, timeout=5):
         return True
     return False
-
-
-def best_metric(config: Config) -> tuple[str, bool]:
-    """The metric by which fairseq selects checkpoint_best.pt, and whether more is better."""
-    metric = config.train.get("best-checkpoint-metric", "loss")
-    return metric, bool(config.train.get("maximize-best-checkpoint-metric", False))
 
 
 def repair_last_checkpoint(folder: Path) -> None:

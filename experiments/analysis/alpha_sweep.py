@@ -9,9 +9,9 @@ not been trained to their end, are left out.
     means       one per pair of α: output_alpha, attention_alpha, mean, std (null for one seed), n
 """
 
-from ..runs import MANIFEST, Run
-from ..scoring import training_summary
-from .bleu import mean_and_deviation
+from ..fairseq_output import training_summary
+from ..run_folder import MANIFEST, Run
+from ..spread import spread
 from .shared.analysis import Analysis, NotMeasured
 
 
@@ -20,7 +20,7 @@ def compute(runs: list[Run], settings: dict) -> dict:
     for run in runs:
         alphas = alphas_of(run.manifest.get("settings", {}))
         trained = "train" in run.manifest["stages"] and run.train_log.exists()
-        accuracy = accuracy_of(run) if alphas and trained else None
+        accuracy = _accuracy(run) if alphas and trained else None
         if accuracy is not None:
             output, attention = alphas
             points.append(
@@ -50,11 +50,8 @@ def alphas_of(flags: dict) -> tuple[float, float | None] | None:
     return known.get(criterion, 1.0), None if attention is None else float(attention)
 
 
-def accuracy_of(run: Run) -> float | None:
-    flags = run.manifest["settings"]
-    metric = flags.get("best-checkpoint-metric", "loss")
-    maximize = bool(flags.get("maximize-best-checkpoint-metric", False))
-    return training_summary(run.train_log, metric, maximize).get("valid_accuracy")
+def _accuracy(run: Run) -> float | None:
+    return training_summary(run.train_log, run.manifest["settings"]).get("valid_accuracy")
 
 
 def means(points: list[dict]) -> list[dict]:
@@ -66,8 +63,7 @@ def means(points: list[dict]) -> list[dict]:
             for p in points
             if (p["output_alpha"], p["attention_alpha"]) == (output, attention)
         ]
-        found = mean_and_deviation(values)
-        del found["values"]
+        found = spread(values)._asdict()
         rows.append({"output_alpha": output, "attention_alpha": attention, **found})
     return rows
 

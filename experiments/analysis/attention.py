@@ -10,7 +10,7 @@ The target is what the beam found. ``result``:
 
 from torch import Tensor
 
-from ..runs import Run
+from ..run_folder import Run
 from .lattice import short_sentences
 from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
 from .shared.models import Loaded, load, model_inputs

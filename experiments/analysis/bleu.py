@@ -4,8 +4,8 @@ accuracy of inflection (S2S Table 1); mean ± deviation over seeds; paired boots
 ``result`` has an entry per split ("test", "valid"):
 
     runs        one per run: system, seed (null: ensemble), sentences and its scores: bleu,
-                bleu_signature, chrf, chrf_signature, tokenized_bleu, tokenized_bleu_signature; for
-                inflection what scores.json has
+                bleu_signature, chrf, chrf_signature (as scores.json has them), tokenized_bleu,
+                tokenized_bleu_signature; or word_accuracy, edit_distance
     systems     {system: {score: {"mean", "std" (null for one seed), "n", "values"}}}, no ensembles
     pairs       one per two systems and metric: baseline, system, seed, metric, baseline_score,
                 score, difference, p_value, samples: sacreBLEU's paired bootstrap
@@ -15,17 +15,21 @@ accuracy of inflection (S2S Table 1); mean ± deviation over seeds; paired boots
 import itertools
 import json
 import logging
-import statistics
 from collections.abc import Callable
 
 from data_prep.segmentation import RECORD, tokenizer
 from data_prep.spec import DataSpec
 
-from ..runs import Run
-from ..scoring import bleu_metric, corpus_scores, is_tokenised
+from ..metrics import bleu_metric, is_tokenised, outputs
+from ..run_folder import Run
+from ..spread import spread
 from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
 
 SPLITS = ("test", "valid")
+SCORES = (
+    *("sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"),
+    *("word_accuracy", "edit_distance"),
+)
 
 
 def compute(runs: list[Run], settings: dict) -> dict:
@@ -52,23 +56,14 @@ def compute(runs: list[Run], settings: dict) -> dict:
 
 
 def score(run: Run, split: str) -> dict:
-    row = {"system": run.system, "seed": run.seed}
-    if is_inflection(run):
-        scores = (run.scores or {}).get(split) or {}
-        return {**row, **{name: x for name, x in scores.items() if not isinstance(x, dict)}}
-    hypotheses, references = run.hypotheses(split), run.references(split)
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{run.name}: {len(hypotheses)} translations of {split}, {len(references)} references"
-        )
-    tokenised = is_tokenised(run.config["data"])
-    scores = corpus_scores(hypotheses, references, run.target_lang, tokenised)
-    row |= {"sentences": len(hypotheses), **scores}
-    return {**row, **tokenized_bleu(run, split)} if run.generated(split).exists() else row
-
-
-def is_inflection(run: Run) -> bool:
-    return run.config.get("metric") == "inflection"
+    """What scores.json has, and BLEU of the tokens themselves."""
+    scores = (run.scores or {}).get(split)
+    if not scores:
+        raise ValueError(f"no score of {split} yet: run stage score")
+    outputs(run, split)  # as many of them as there are references
+    row = {"system": run.system, "seed": run.seed, **{k: scores[k] for k in SCORES if k in scores}}
+    translated = "bleu" in scores and run.generated(split).exists()
+    return {**row, **tokenized_bleu(run, split)} if translated else row
 
 
 def tokenized_bleu(run: Run, split: str) -> dict:
@@ -115,19 +110,11 @@ def summary(rows: list[dict]) -> dict[str, dict]:
         own = [row for row in rows if row["system"] == system and row["seed"] is not None]
         names = [k for k, v in (own[0] if own else {}).items() if isinstance(v, float)]
         systems[system] = {
-            name: mean_and_deviation([row[name] for row in own if row.get(name) is not None])
+            name: {**spread(values)._asdict(), "values": values}
             for name in names
+            if (values := [row[name] for row in own if row.get(name) is not None])
         }
     return systems
-
-
-def mean_and_deviation(values: list[float]) -> dict:
-    return {
-        "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else None,
-        "n": len(values),
-        "values": values,
-    }
 
 
 def compare(runs: list[Run], split: str, samples: int) -> list[dict]:
@@ -138,7 +125,7 @@ def compare(runs: list[Run], split: str, samples: int) -> list[dict]:
     for one, other in itertools.combinations(systems, 2):
         seeds = {s for system, s in by_name if system == one}
         seeds &= {s for system, s in by_name if system == other}
-        if seeds and not is_inflection(by_name[one, min(seeds)]):
+        if seeds and not by_name[one, min(seeds)].inflects:
             two = by_name[one, min(seeds)], by_name[other, min(seeds)]
             references = two[0].references(split)
             tests = paired_bootstrap(
@@ -193,6 +180,8 @@ ANALYSIS = Analysis(
     compute,
     lambda run, settings: [
         *(run.path / f"hypotheses-{split}.txt" for split in SPLITS),
+        *(run.generated(split) for split in SPLITS),
+        run.bin / RECORD,
         *(run.text / f"{split}.{run.target_lang}" for split in SPLITS),
         run.path / "scores.json",
     ],

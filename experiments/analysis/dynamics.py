@@ -7,31 +7,23 @@ log of fairseq-train. Work that was lost because a run was interrupted counts ne
                 start) and every score that fairseq logged: loss, accuracy, bleu, support, …
     training    one per epoch: updates, epoch, seconds, and what was logged: loss, wps, …
     seconds     of the whole training
+    words_per_cpu_second    of training; null where the log has no CPU time
     restarts    how often training went on from a checkpoint
 """
 
-import re
-from datetime import datetime
-
-from ..runs import Run
-from ..scoring import json_record
+from ..fairseq_output import FRESH, LOADED, SAVED, LogLine, read_log, words_per_cpu_second
+from ..run_folder import Run
 from .shared.analysis import Analysis, NotMeasured, need
-
-LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| \w+ \| ([\w.]+) \| (.*)")
-SAVED = re.compile(r"Saved checkpoint .* @ (\d+) updates")
-LOADED = re.compile(r"Loaded checkpoint .* @ (\d+) updates")
-FRESH = "No existing checkpoint found"  # what fairseq-train says instead
 
 
 def compute(run: Run, settings: dict) -> dict:
     need(run.train_log)
-    timeline = Timeline()
-    for line in run.train_log.open(encoding="utf-8", errors="replace"):
-        if match := LINE.match(line):
-            timeline.add(datetime.fromisoformat(match[1]).timestamp(), match[2], match[3])
+    timeline, lines = Timeline(), list(read_log(run.train_log))
+    for line in lines:
+        timeline.add(line)
     if not timeline.valid:
         raise NotMeasured("not run yet: train.log has no validation")
-    return timeline.result()
+    return {**timeline.result(), "words_per_cpu_second": words_per_cpu_second(lines)}
 
 
 class Timeline:
@@ -46,19 +38,19 @@ class Timeline:
         self.seconds = self.recorded = 0.0  # now, and when something was last recorded
         self.restarts = 0
 
-    def add(self, time: float, logger: str, text: str) -> None:
-        if match := LOADED.search(text):
+    def add(self, line: LogLine) -> None:
+        if match := LOADED.search(line.text):
             self.restarts += 1
-            self._begin(time, int(match[1]))
-        elif FRESH in text:
-            self._begin(time, 0)
+            self._begin(line.time, int(match[1]))
+        elif FRESH in line.text:
+            self._begin(line.time, 0)
         elif self.began is None:
-            self.began = time
-        self.seconds = self.before + time - self.began
-        if match := SAVED.search(text):
+            self.began = line.time
+        self.seconds = self.before + line.time - self.began
+        if match := SAVED.search(line.text):
             self.saved[int(match[1])] = self.seconds
-        if logger in ("valid", "train") and (record := json_record(text)):
-            self._take(logger, record)
+        if line.logger in ("valid", "train"):
+            self._take(line.logger, dict(line.numbers))
 
     def _begin(self, time: float, updates: int) -> None:
         """Goes on from a checkpoint; what was done after it is done again."""
@@ -68,13 +60,11 @@ class Timeline:
             for later in [n for n in records if n > updates]:
                 del records[later]
 
-    def _take(self, logger: str, record: dict) -> None:
-        values = {key.removeprefix(f"{logger}_"): _number(value) for key, value in record.items()}
+    def _take(self, logger: str, values: dict[str, float]) -> None:
         updates = values.pop("num_updates", None)
         if updates is not None:
             point = {"updates": int(updates), "epoch": values.pop("epoch", None)}
-            point |= {"seconds": self.seconds}
-            point |= {key: value for key, value in values.items() if value is not None}
+            point |= {"seconds": self.seconds, **values}
             (self.valid if logger == "valid" else self.train)[int(updates)] = point
             self.recorded = self.seconds
 
@@ -85,13 +75,6 @@ class Timeline:
             "seconds": self.recorded,
             "restarts": self.restarts,
         }
-
-
-def _number(value) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 ANALYSIS = Analysis(compute, lambda run, settings: [run.train_log])

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sparse_fairseq.generation import SparseSequenceScorer
 
-from ..runs import Run
-from ..scoring import Generated
+from ..fairseq_output import Generated
+from ..run_folder import Run
 from .shared.analysis import Analysis, beam_hypotheses, percent
 from .shared.models import Loaded, load, model_inputs
 

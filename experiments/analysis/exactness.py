@@ -13,10 +13,10 @@
     beam                        size of the beam
 """
 
-from ..runs import Run
-from ..scoring import Generated
-from .shared.analysis import Analysis, NotMeasured, beam_hypotheses, percent
-from .shared.streams import Counts
+from ..fairseq_output import Generated
+from ..metrics import exactness
+from ..run_folder import Run
+from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
 
 SPLITS = ("valid", "test")
 
@@ -30,24 +30,10 @@ def compute(run: Run, settings: dict) -> dict:
 
 
 def measure(sentences: list[Generated]) -> dict:
-    if any(sentence.hypotheses is None for sentence in sentences):
+    found = exactness(sentences)
+    if not found:
         raise NotMeasured("fairseq-generate printed no E- lines")
-
-    def share(flags) -> float | None:
-        return percent(sum(map(bool, flags)), len(sentences))
-
-    found = Counts()
-    found.add([sentence.hypotheses for sentence in sentences])
-    return {
-        "sentences": len(sentences),
-        "certified_raw": share(s.exact_raw for s in sentences),
-        "certified_normalized": share(s.exact_normalized for s in sentences),
-        "exhaustive": share(s.exhaustive for s in sentences),
-        "single_hypothesis": share(s.exhaustive and s.hypotheses == 1 for s in sentences),
-        "forced": sum(s.status == "forced" for s in sentences),
-        "mean_hypotheses": found.mean,
-        "counts": found.summary()["counts"],
-    }
+    return {"sentences": len(sentences), **found}
 
 
 ANALYSIS = Analysis(compute, lambda run, settings: [run.generated(split) for split in SPLITS])

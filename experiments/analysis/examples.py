@@ -15,7 +15,7 @@ import itertools
 
 from data_prep.progress import track
 
-from ..runs import Run, read_lines
+from ..run_folder import Run, read_lines
 from .shared.analysis import Analysis, NotMeasured
 
 

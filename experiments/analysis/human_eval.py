@@ -11,7 +11,6 @@ import json
 import random
 import re
 import secrets
-import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +20,9 @@ from typing import Any
 from data_prep.files import atomic_output, write_json
 from sparse_fairseq.errors import UsageError
 
-from ..manifest import now, provenance
-from ..runs import Run, read_lines
+from ..provenance import now, provenance
+from ..run_folder import Run, read_lines
+from ..spread import spread
 
 REFERENCE = "reference"
 ANNOTATORS = (1, 2)
@@ -231,13 +231,6 @@ def collect(paths: Sequence[Path], key: Mapping[str, Any], problems: list[str]) 
     return found
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
-    return {
-        "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else None,
-    }
-
-
 def evaluate(paths: Sequence[Path], key: Mapping[str, Any]) -> dict[str, Any]:
     """Mean and deviation of each system over all marks, and κ over the shared sentences.
 
@@ -252,7 +245,7 @@ def evaluate(paths: Sequence[Path], key: Mapping[str, Any]) -> dict[str, Any]:
         points = [point for system, point, _ in marks if system == name]
         if points:
             refined = [value for system, _, value in marks if system == name]
-            systems[name] = {"n": len(points), **spread(points), "refined": spread(refined)}
+            systems[name] = {**spread(points)._asdict(), "refined": spread(refined)._asdict()}
     pairs = []
     if len(found) == len(ANNOTATORS):
         first, second = (found[str(annotator)] for annotator in ANNOTATORS)

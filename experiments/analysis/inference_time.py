@@ -1,9 +1,11 @@
 """Decoding time against beam size, normalised by the smallest (SE Fig. 4).
 
-All systems decode the same sentences, round after round, so that a busy machine slows all of them;
-each is warmed up first, and the median over the rounds counts. ``result``:
+All systems decode the same sentences, in turns; each is warmed up first, and the median over the
+rounds counts. Without a GPU, one thread works, and its CPU time counts: that of the wall would be
+longer on a busy machine. ``result``:
 
     split, sentences, rounds, device, threads
+    clock       "cpu" or "wall"
     seeds       {system: seed}
     times       one per system and beam: system, beam, seconds (median), all (seconds of each
                 round), sentences_per_second, normalized (by the smallest median of all)
@@ -11,15 +13,17 @@ each is warmed up first, and the median over the rounds counts. ``result``:
 
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from data_prep.progress import track
 from sparse_fairseq.generation import SparseSequenceGenerator
 
-from ..runs import Run
+from ..run_folder import Run
 from .examples import one_run_per_system
-from .shared.analysis import Analysis, NotMeasured, decoded_checkpoint
+from .shared.analysis import Analysis, NotMeasured
 from .shared.models import Loaded, data_files, load
 
 
@@ -28,23 +32,57 @@ def compute(runs: list[Run], settings: dict) -> dict:
     chosen = one_run_per_system(runs, split)
     if not chosen:
         raise NotMeasured("not run yet: no system has translations")
+    clock = Clock()
+    beams = sorted({*settings["beams"], *(beam_of(run) for run in chosen)})
     seconds: dict[tuple[str, int], list[float]] = {}
-    turns = [(run, beam) for run in chosen for beam in settings["beams"]]
+    turns = [(run, beam) for run in chosen for beam in beams]
     label, total = f"{chosen[0].dataset}: decoding", settings["rounds"] * len(turns)
-    for run, beam in track(turns * settings["rounds"], label, total, "turns"):
-        loaded = load(run)  # one model in memory at a time
-        samples = first_batches(loaded, split, settings["sentences"])
-        seconds.setdefault((run.system, beam), []).append(decode(loaded, samples, beam, run))
+    with clock.threads():
+        for run, beam in track(turns * settings["rounds"], label, total, "turns"):
+            loaded = load(run)  # one model in memory at a time
+            samples = first_batches(loaded, split, settings["sentences"])
+            found = decode(loaded, samples, beam, run, clock)
+            seconds.setdefault((run.system, beam), []).append(found)
+            threads = torch.get_num_threads()
     sentences = sum(len(sample["id"]) for sample in samples)
     return {
         "split": split,
         "sentences": sentences,
         "rounds": settings["rounds"],
-        "device": "cuda" if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
+        "device": "cpu" if clock.name == "cpu" else "cuda",
+        "threads": threads,
+        "clock": clock.name,
         "seeds": {run.system: run.seed for run in chosen},
         "times": table(seconds, sentences),
     }
+
+
+class Clock:
+    """CPU time of one thread where there is no GPU, else that of the wall."""
+
+    def __init__(self) -> None:
+        self.name = "wall" if torch.cuda.is_available() else "cpu"
+
+    def __call__(self) -> float:
+        if self.name == "cpu":
+            return time.process_time()
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """While this lasts, one thread works on a CPU."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1 if self.name == "cpu" else before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def beam_of(run: Run) -> int:
+    """The one that translated; fairseq's if the config names none."""
+    return int(run.config["generate"].get("beam", 5))
 
 
 def first_batches(loaded: Loaded, split: str, sentences: int) -> list[dict]:
@@ -52,7 +90,7 @@ def first_batches(loaded: Loaded, split: str, sentences: int) -> list[dict]:
     return list(loaded.batches(split, None, range(count)))
 
 
-def decode(loaded: Loaded, samples: list[dict], beam: int, run: Run) -> float:
+def decode(loaded: Loaded, samples: list[dict], beam: int, run: Run, clock: Clock) -> float:
     flags = run.config["generate"]
     generator = SparseSequenceGenerator(
         [loaded.model],
@@ -66,12 +104,10 @@ def decode(loaded: Loaded, samples: list[dict], beam: int, run: Run) -> float:
         nbest=1,
     )
     generator.generate(None, samples[0])  # warm up
-    started = time.perf_counter()
+    started = clock()
     for sample in samples:
         generator.generate(None, sample)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def table(seconds: dict[tuple[str, int], list[float]], sentences: int) -> list[dict]:
@@ -92,7 +128,7 @@ def table(seconds: dict[tuple[str, int], list[float]], sentences: int) -> list[d
 
 ANALYSIS = Analysis(
     compute,
-    lambda run, settings: [decoded_checkpoint(run), *data_files(run, settings["split"])],
+    lambda run, settings: [run.decoded_checkpoint(), *data_files(run, settings["split"])],
     {"split": "test", "beams": [1, 5, 10], "sentences": 64, "rounds": 3},
     together=True,
 )

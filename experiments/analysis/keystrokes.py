@@ -24,9 +24,8 @@ from data_prep.progress import Progress
 
 from ..explore.catalogue import open_predictor
 from ..explore.predictor import Given, NotPossible, Predictor, Source
-from ..runs import Run, read_lines
-from .bleu import is_inflection
-from .shared.analysis import Analysis, NotMeasured, decoded_checkpoint, need, percent
+from ..run_folder import Run, read_lines
+from .shared.analysis import Analysis, NotMeasured, need, percent
 
 LONGEST = 50  # words of a dense output that are looked at; top-p is cut there, too
 
@@ -64,9 +63,9 @@ class Tally:
 
 
 def compute(run: Run, settings: dict) -> dict:
-    if is_inflection(run):
+    if run.inflects:
         raise NotMeasured("an inflection is a single word: there is no next one to suggest")
-    need(decoded_checkpoint(run))
+    need(run.decoded_checkpoint())
     predictor, split = open_predictor(run), settings["split"]
     sources = read_lines(run.text / f"{split}.{run.source_lang}")
     pairs = list(zip(sources, run.references(split), strict=True))
@@ -254,7 +253,7 @@ def summary(tally: Tally, dense: bool) -> dict:
 def inputs(run: Run, settings: dict) -> list:
     split = settings["split"]
     texts = [run.text / f"{split}.{lang}" for lang in (run.source_lang, run.target_lang)]
-    return [decoded_checkpoint(run), *texts]
+    return [run.decoded_checkpoint(), *texts]
 
 
 ANALYSIS = Analysis(compute, inputs, {"split": "valid", "sentences": 100, "k": 5, "p": 0.9})

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from data_prep.inflection import spelled
 
-from ..runs import Run
-from ..scoring import Generated
-from .bleu import is_inflection, read_segmentation, subword_joiner
+from ..fairseq_output import Generated
+from ..run_folder import Run
+from .bleu import read_segmentation, subword_joiner
 from .shared.analysis import Analysis, beam_hypotheses
 from .shared.models import Loaded, load, model_inputs
 
@@ -43,7 +43,7 @@ def compute(run: Run, settings: dict) -> dict:
     forced = []
     for sample in loaded.batches(split, f"{run.name}: lattices", shown):
         forced += lattices(loaded, sample, settings["candidates"], join)
-    join = spelled if is_inflection(run) else join
+    join = spelled if run.inflects else join
     trees = []
     for number in tree_sentences(generated, settings["trees"]):
         (sample,) = loaded.batches(split, f"{run.name}: search tree", [number])

@@ -11,7 +11,7 @@
 
 from collections.abc import Iterator
 
-from ..runs import Run
+from ..run_folder import Run
 from .shared.analysis import Analysis
 from .shared.models import ROWS, Loaded, load, model_inputs
 from .shared.streams import Histogram

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from ..runs import Run
+from ..run_folder import Run
 from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
 from .shared.models import Loaded, load, model_inputs
 from .shared.streams import Counts

@@ -28,7 +28,7 @@ from sparse_fairseq.functional.tau import gaussian_support
 from sparse_fairseq.output_init import formula_tau
 from sparse_fairseq.output_transform import output_projection_of
 
-from ..runs import Run
+from ..run_folder import Run
 from ..systems import describe
 from . import dynamics
 from .shared.analysis import Analysis, NotMeasured

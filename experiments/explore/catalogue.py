@@ -8,8 +8,8 @@ from data_prep.segmentation import RECORD
 
 from ..analysis.shared.analysis import expand
 from ..analysis.shared.models import load
-from ..runs import Run, read_lines
-from ..scoring import training_ended
+from ..fairseq_output import training_ended
+from ..run_folder import Run, read_lines
 from ..systems import describe
 from .predictor import Predictor
 from .units import Language

@@ -9,7 +9,7 @@ from data_prep.files import atomic_output
 from sparse_fairseq.errors import UsageError
 
 from ..commands import ROOT, readable
-from ..manifest import now
+from ..provenance import now
 from .gather import gather
 from .page import render
 

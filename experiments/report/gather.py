@@ -18,8 +18,8 @@ from sparse_fairseq.errors import UsageError
 from ..commands import readable
 from ..config import CONFIGS, Config, load_config, name_of_part, recorded_config
 from ..papers import Number, published
-from ..results import certificate
-from ..runs import Run, find_runs
+from ..quantities import Quantity, certificate, measured, shown
+from ..run_folder import Run, find_runs
 from ..spread import Spread, spread
 from ..systems import describe, in_order, system_flags
 
@@ -91,6 +91,10 @@ class Material:
     def tokens(self) -> str:
         """... and what it is made of."""
         return "characters" if self.inflects else "words"
+
+    def in_words(self, text: str) -> str:
+        """A heading with the names of what is written here in the place of its brackets."""
+        return text.format(tokens=self.tokens, outputs=self.outputs)
 
     @property
     def certificate(self) -> str:
@@ -234,14 +238,30 @@ class Material:
             found.setdefault(system, self.mean(system, "test", score))
         return {system: value for system, value in found.items() if value}
 
-    def training_speed(self) -> dict[str, Spread]:
-        """Words per second, of scores.json; while a run is not finished, of its log."""
-        logged = self.of_seeds(
-            "dynamics",
-            lambda result: statistics.median(epoch["wps"] for epoch in result["training"]),
-        )
-        scored = {s: self.mean(s, "train_words_per_second") for s in self.all_systems}
-        return {**logged, **{system: value for system, value in scored.items() if value}}
+    @cached_property
+    def _measured(self) -> dict[str, list[dict[str, float]]]:
+        """What is known of the runs of each system."""
+        return {
+            system: [measured(run) for run in self.runs_of(system)] for system in self.all_systems
+        }
+
+    @property
+    def quantities(self) -> list[Quantity]:
+        """Those that were measured here."""
+        return shown([{*keys} for runs in self._measured.values() for keys in runs])
+
+    def quantity(self, key: str) -> dict[str, Spread]:
+        """Mean over seeds of each system that has it."""
+        found = {
+            system: spread([values[key] for values in runs if key in values])
+            for system, runs in self._measured.items()
+        }
+        return {system: value for system, value in found.items() if value}
+
+    @property
+    def training_speed(self) -> Quantity | None:
+        """By which clock training was timed."""
+        return next((q for q in self.quantities if q.split == "train"), None)
 
     @cached_property
     def data(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from ..spread import Spread
 from ..systems import describe, in_order
 from .gather import Material, dataset_label
 from .parts import number_text, spread_text, system_label
-from .sections.glance import nonzeros, percent_empty
 
 
 class Line(NamedTuple):
@@ -92,7 +91,7 @@ def _published(material: Material, order: list[str]) -> str:
 
 
 def _sparsity(material: Material) -> str:
-    found = {s: v for s, v in nonzeros(material).items() if s in material.systems}
+    found = {s: v for s, v in material.quantity("support").items() if s in material.systems}
     order = [system for system in _ranked(found, reverse=False) if not describe(system).dense]
     if not order:
         return f"Not measured yet: {material.why('support')}."
@@ -104,7 +103,7 @@ def _sparsity(material: Material) -> str:
 
 
 def _empty(material: Material) -> str:
-    found = {s: v for s, v in percent_empty(material).items() if s in material.systems}
+    found = {s: v for s, v in material.quantity("empty_string").items() if s in material.systems}
     if not found:
         reason = material.why("empty_string", material.systems[0]) if material.systems else ""
         return f"Not measured yet: {reason or material.why('empty_string')}."
@@ -115,17 +114,19 @@ def _empty(material: Material) -> str:
 
 
 def _speed(material: Material) -> str:
-    words = material.training_speed()
+    speed = material.training_speed
+    words = material.quantity(speed.key) if speed else {}
     base = words.get(material.baseline)
+    clock = "second of CPU time" if speed and "cpu" in speed.key else "second"
+    whole = f"Training {material.tokens} per {clock}"
     others = [s for s in material.systems if s != material.baseline and s in words]
     if not base or not others:
         known = [s for s in material.systems if s in words]
         if not known:
             return f"Not measured yet: {material.make()}."
         listed = ", ".join(f"{system_label(s)} {number_text(words[s][0], 0)}" for s in known[:5])
-        return f"Training {material.tokens} per second: {listed}."
+        return f"{whole}: {listed}."
     listed = ", ".join(
         f"{system_label(s)} {number_text(words[s][0] / base[0], 2)}" for s in others[:5]
     )
-    whole = f"Training {material.tokens} per second"
     return f"{whole} as a multiple of softmax’s {number_text(base[0], 0)}: {listed}."

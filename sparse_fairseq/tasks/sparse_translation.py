@@ -6,12 +6,15 @@ sentences get into batches in `batches`, decoding in `generation`.
 
 import json
 import logging
+import time
 from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Optional
 
+import torch
 from fairseq import utils
 from fairseq.dataclass import ChoiceEnum
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
@@ -90,6 +93,8 @@ class SparseTranslationTask(TranslationTask):
         self._train_iterator = None
         self._decoding_iterator = None
         self._subsets_validated = 0
+        self._cpu_seconds = 0.0  # of all updates so far, of this process
+        self._update_began = None
         self._exactness = None  # an ExactnessReport while fairseq-generate runs
         self._averaged = None  # the EMA model that validation's generator decodes with
 
@@ -160,6 +165,8 @@ class SparseTranslationTask(TranslationTask):
         if self.cfg.validate_with_ema and ema_model is None:
             raise UsageError("--validate-with-ema needs --store-ema")
         self.output_start.of_update(model, ema_model)
+        if self._update_began is None:  # the first of several batches of one update
+            self._update_began = time.process_time()
         return super().train_step(sample, model, criterion, *args, **kwargs)
 
     def valid_step(self, sample, model, criterion, ema_model=None):
@@ -176,6 +183,17 @@ class SparseTranslationTask(TranslationTask):
             self.sequence_generator = self.build_generator([ema_model], args)
             self._averaged = ema_model
         return ema_model
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """Also the CPU time of all updates: words per second of the wall depend on what else the
+        machine does."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if self._update_began is not None:
+            self._cpu_seconds += time.process_time() - self._update_began
+            self._update_began = None
+            if not torch.cuda.is_available():
+                # Without a weight there is no mean: the last value counts.
+                metrics.log_scalar("cpu_seconds", self._cpu_seconds, 0, priority=900, round=3)
 
     def begin_valid_epoch(self, epoch, model):
         super().begin_valid_epoch(epoch, model)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fairseq_runs import environment, train
 
-from experiments.runs import Run
+from experiments.run_folder import Run
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def test_a_stock_checkpoint_becomes_a_run(stock, reversal_data, tmp_path):
     assert "tok:none" in run.scores["test"]["bleu_signature"]
     # The analyses load it as a model with an output of ours.
     code = (
-        "from pathlib import Path; from experiments.runs import Run; "
+        "from pathlib import Path; from experiments.run_folder import Run; "
         "from experiments.analysis.shared.models import load; "
         f"print('α', load(Run(Path({str(run.path)!r}))).transform.alpha)"
     )

@@ -1,9 +1,6 @@
 """From raw files to scores through experiments.run, on generated data: interrupted and not."""
 
-import gzip
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -11,86 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
+from sacrebleu import corpus_bleu
+from tiny_experiment import ROOT, Place
 
 from data_prep.files import lock
+from experiments.fairseq_output import training_ended
 from experiments.run import main
-from experiments.scoring import training_ended
 from sparse_fairseq.errors import UsageError
 
-ROOT = Path(__file__).parents[2]
-CONFIG = """
-about: digits in words, to be reversed
-data: {recipe: multi30k, source: de, target: en, operations: 60}
-systems: [relu15, softmax]
-batch: {tokens: 400}
-train:
-  arch: transformer
-  encoder-layers: 1
-  decoder-layers: 1
-  encoder-embed-dim: 32
-  decoder-embed-dim: 32
-  encoder-ffn-embed-dim: 64
-  decoder-ffn-embed-dim: 64
-  encoder-attention-heads: 2
-  decoder-attention-heads: 2
-  optimizer: adam
-  lr: 0.003
-  max-epoch: 3
-  num-workers: 0
-generate: {beam: 2, batch-size: 32}
-"""
-WORDS = {
-    "de": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
-    "en": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
-}
 RUN = "tiny/relu15/seed1"
-
-
-def write_raw(folder: Path) -> None:
-    """Files under the names of multi30k/dataset."""
-    rng = random.Random(1)
-    folder.mkdir()
-    for split, size in (("train", 600), ("val", 40), ("test_2016_flickr", 40)):
-        lines = [[rng.randrange(10) for _ in range(rng.randint(2, 6))] for _ in range(size)]
-        for language, words in WORDS.items():
-            order = 1 if language == "de" else -1
-            text = "".join(" ".join(words[i] for i in x[::order]) + ".\n" for x in lines)
-            with gzip.open(folder / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
-                file.write(text)
-
-
-class Place:
-    """A folder with raw files, a config and prepared data."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        write_raw(folder / "raw")
-        (folder / "configs").mkdir()
-        (folder / "configs/tiny.yaml").write_text(CONFIG)
-
-    def arguments(self, runs: str, *words: str) -> list[str]:
-        folders = {"configs": "configs", "data-root": "data", "runs-root": runs, "raw": "raw"}
-        flags = [f"--{name}={self.folder / path}" for name, path in folders.items()]
-        return ["tiny", *words, *flags]
-
-    def start(self, runs: str, *words: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "experiments.run", *self.arguments(runs, *words)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        # With a file, not a pipe: whoever reads until the end would wait for orphans, too.
-        with (self.folder / f"{runs}.log").open("a") as log:
-            return subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def finish(self, runs: str, *words: str) -> str:
-        process = self.start(runs, *words)
-        code = process.wait(900)
-        text = (self.folder / f"{runs}.log").read_text()
-        assert code == 0, text
-        return text
-
-    def json(self, path: str) -> dict:
-        return json.loads((self.folder / path).read_text())
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +30,19 @@ def test_one_command_goes_from_raw_files_to_scores(place):
     assert place.json("data/tiny/data.json")["sizes"] == {"train": 600, "valid": 40, "test": 40}
     scores = place.json(f"whole/{RUN}/scores.json")
     assert scores["epochs"] == 3
-    assert scores["test"]["bleu"] >= 0
-    assert "tok:13a" in scores["test"]["bleu_signature"]
-    assert scores["test"]["exact_normalized"] is not None
     hypotheses = (place.folder / f"whole/{RUN}/hypotheses-test.txt").read_text().splitlines()
+    references = (place.folder / "data/tiny/text/test.en").read_text().splitlines()
+    assert scores["test"]["bleu"] == corpus_bleu(hypotheses, [references]).score
+    assert "tok:13a" in scores["test"]["bleu_signature"]
+    lines = (place.folder / f"whole/{RUN}/generate-test.txt").read_text().splitlines()
+    certified = sum(line.startswith("E-") and "\tnormalized=yes\t" in line for line in lines)
+    assert scores["test"]["certified_normalized"] == pytest.approx(100 * certified / 40)
+    assert scores["train_words_per_cpu_second"] > 0  # the task logs its CPU time
     assert len(hypotheses) == 40
     assert not any("@@" in line or "&" in line for line in hypotheses)  # detokenised
     results = place.json("whole/tiny/results.json")
     assert results["systems"]["relu15"]["bleu"]["n"] == 1
-    assert "train words/s" in place.output  # the table
+    assert "train words/CPU s" in place.output  # the table
     assert "epochs" in place.output  # progress, as plain lines
 
 
@@ -235,13 +165,12 @@ def test_mistakes_are_one_line_and_change_nothing(place, words, message):
 
 
 def test_another_setting_is_refused_in_an_old_directory(place):
-    config = place.folder / "configs/tiny.yaml"
-    config.write_text(CONFIG.replace("lr: 0.003", "lr: 0.001"))
+    place.configure(place.config.replace("lr: 0.003", "lr: 0.001"))
     try:
         with pytest.raises(UsageError, match="was trained with lr = 0.003, now it is 0.001"):
             main(place.arguments("whole", "relu15", "1"))
     finally:
-        config.write_text(CONFIG)
+        place.configure(place.config)
 
 
 def test_missing_data_say_what_makes_them(place):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq_runs import BASICS, TINY, USER_DIR, Finished, environment, train
-from test_experiments import ROOT, Place
 from test_training import last, weights
+from tiny_experiment import ROOT, Place
 
 import sparse_fairseq.register  # noqa: F401  (torch.load reads fairseq's checkpoints)
 

@@ -5,8 +5,8 @@ import random
 import pytest
 from fairseq_runs import run
 
-from experiments.inflection import inflection_scores
-from experiments.scoring import exactness, read_generated
+from experiments.fairseq_output import read_generated
+from experiments.metrics import exactness, inflection_scores
 
 MODEL = (
     "--arch=sparse_lstm --attention-alpha=1.5 --encoder-embed-dim=32 --decoder-embed-dim=32 "

@@ -19,9 +19,9 @@ from typing import Any
 
 from data_prep.files import write_json
 
-from ...manifest import now, provenance
-from ...runs import MANIFEST, Run, find_runs
-from ...scoring import Generated, read_generated
+from ...fairseq_output import Generated, read_generated
+from ...provenance import now, provenance
+from ...run_folder import MANIFEST, Run, find_runs
 
 Settings = dict[str, Any]
 
@@ -189,12 +189,6 @@ def need(*files: Path) -> None:
     for file in files:
         if not file.exists():
             raise NotMeasured(f"not run yet: {file.name} is missing")
-
-
-def decoded_checkpoint(run: Run) -> Path:
-    """The checkpoint that translated: the moving average, where the config asks for one."""
-    averaged = run.config.get("train", {}).get("store-ema")
-    return run.checkpoint.with_name("checkpoint_ema.pt") if averaged else run.checkpoint
 
 
 def beam_hypotheses(run: Run, split: str) -> list[Generated]:

@@ -20,8 +20,8 @@ from sparse_fairseq.criterions.sparse_criterion import uncounted_symbols
 from sparse_fairseq.generation.decoder_states import attention_of
 from sparse_fairseq.output_transform import OutputTransform
 
-from ...runs import Run
-from .analysis import NotMeasured, decoded_checkpoint, need
+from ...run_folder import Run
+from .analysis import NotMeasured, need
 
 TOKENS = 1024  # of a batch, so that the scores of 40k words at all of them fit into memory
 ROWS = 256  # positions whose scores are looked at together
@@ -178,7 +178,7 @@ def load(run: Run) -> Loaded:
     """The model with which a run translates; the same object while nothing else is loaded."""
     if run.seed is None:
         raise NotMeasured("an ensemble has no model of its own")
-    checkpoint = decoded_checkpoint(run)
+    checkpoint = run.decoded_checkpoint()
     need(checkpoint)
     return _load(checkpoint, checkpoint.stat().st_mtime_ns, run.bin)
 
@@ -201,4 +201,4 @@ def data_files(run: Run, split: str) -> list[Path]:
 def model_inputs(run: Run, settings: dict) -> list[Path]:
     """Inputs of analyses that force-decode references and the beam's hypotheses."""
     split = settings["split"]
-    return [decoded_checkpoint(run), run.generated(split), *data_files(run, split)]
+    return [run.decoded_checkpoint(), run.generated(split), *data_files(run, split)]

@@ -84,7 +84,8 @@ def _dynamics_figure(runs: list[tuple], score: str) -> Figure:
 
 
 def _speed_table(material: Material) -> Table:
-    speed = material.training_speed()
+    timed = material.training_speed
+    speed = material.quantity(timed.key) if timed else {}
     seconds = material.of_seeds("dynamics", lambda r: r["seconds"])
     restarts = material.of_seeds("dynamics", lambda r: r["restarts"])
     base = speed.get(material.baseline)
@@ -107,7 +108,8 @@ def _speed_table(material: Material) -> Table:
         "Time": hours,
         "Restarts": lambda s: number(*mean_of(restarts, s, 0), why(s)),
     }
-    caption = f"Training speed, {material.tokens} per second"
+    by_cpu = bool(timed) and "cpu" in timed.key
+    caption = f"Training speed, {material.tokens} per second{' of CPU time' if by_cpu else ''}"
     table = comparison(material, "training_speed", caption, "words_per_second", speed, why, 0, more)
     table.notes.append("Time is of training with validation, without what a restart did again.")
     return table

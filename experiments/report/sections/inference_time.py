@@ -19,6 +19,11 @@ from ..parts import (
 )
 from ..section import SectionMaker
 
+CLOCKS = {
+    "cpu": "CPU time, which other load hardly moves",
+    "wall": "time on the wall",
+}
+
 
 def fill(material: Material, section: Section) -> None:
     result = material.result("inference_time")
@@ -31,7 +36,8 @@ def fill(material: Material, section: Section) -> None:
     section.reading = [
         f"The same {result['sentences']} {material.outputs} of the {result['split']} set, decoded "
         f"in turns, median of {result['rounds']} rounds after a warm-up, on {result['device']} "
-        f"with {result['threads']} thread{'s' if result['threads'] > 1 else ''}."
+        f"with {result['threads']} thread{'s' if result['threads'] > 1 else ''}; "
+        f"{CLOCKS[result.get('clock', 'wall')]}."
     ]
     section.blocks = [
         _ratio_table(material, times, beams),

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
 
 from experiments.analysis.shared.models import Loaded
-from experiments.runs import Run
+from experiments.run_folder import Run
 from sparse_fairseq.output_transform import attach_output_transform
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "generation"))

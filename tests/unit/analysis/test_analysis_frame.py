@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hand_made import make_run, read_result
 
-from experiments.analysis.shared.analysis import Analysis, NotMeasured, decoded_checkpoint, expand
+from experiments.analysis.shared.analysis import Analysis, NotMeasured, expand
 
 NAME = Path(__file__).stem  # an analysis has the name of its file
 
@@ -123,6 +123,6 @@ def test_settings_are_flags(tmp_path):
 
 def test_the_moving_average_is_analysed_where_it_translates(tmp_path):
     run = make_run(tmp_path)
-    assert decoded_checkpoint(run).name == "checkpoint_best.pt"
+    assert run.decoded_checkpoint().name == "checkpoint_best.pt"
     run.manifest["config"]["train"] = {"store-ema": True}
-    assert decoded_checkpoint(run).name == "checkpoint_ema.pt"
+    assert run.decoded_checkpoint().name == "checkpoint_ema.pt"

@@ -8,6 +8,7 @@ from hand_made import make_run, write_generated
 
 from experiments.analysis import bleu, examples
 from experiments.analysis.shared.analysis import NotMeasured
+from experiments.metrics import score_split
 
 SENTENCE = "the cat sat on a mat and looked at my old dog with great surprise"
 REFERENCES = [" ".join(SENTENCE.split()[i : i + 5 + i % 4]) for i in range(8)] * 3
@@ -27,6 +28,8 @@ def translated(tmp_path, system: str, lines: list[str], seed: int = 1):
         for line, target in zip(lines, REFERENCES, strict=True)
     ]
     write_generated(run, "test", sentences)
+    scores = {"test": score_split(run, "test", "bleu")}
+    (run.path / "scores.json").write_text(json.dumps(scores))
     return run
 
 
@@ -103,7 +106,7 @@ def test_inflection_is_scored_by_words(tmp_path):
 def test_unequal_numbers_of_sentences_are_an_error(tmp_path):
     run = translated(tmp_path, "good", REFERENCES)
     (run.path / "hypotheses-test.txt").write_text("one\n")
-    with pytest.raises(ValueError, match="1 translations of test, 24 references"):
+    with pytest.raises(ValueError, match="1 translations of test, but 24 references"):
         bleu.compute([run], {"samples": 10})
 
 
@@ -116,7 +119,7 @@ def test_a_run_that_cannot_be_scored_costs_no_other(tmp_path):
     assert [row["system"] for row in result["runs"]] == ["good", "plain"]
     assert "tokenized_bleu" in result["runs"][0] and "tokenized_bleu" not in result["runs"][1]
     (problem,) = result["problems"]
-    assert "1 translations of test, 24 references" in problem and "bad" in problem
+    assert "1 translations of test, but 24 references" in problem and "bad" in problem
 
 
 def test_the_bootstrap_tokenises_as_the_scores_do(monkeypatch):

@@ -7,8 +7,8 @@ import pytest
 from hand_made import make_run
 
 from experiments.analysis import energy
-from experiments.analysis.energy import FILE, Meter, Rapl
 from experiments.analysis.shared.analysis import NotMeasured
+from experiments.energy_meter import FILE, Meter, Rapl
 
 
 def zone(folder, name: str, used: int, size: int = 1_000_000) -> None:

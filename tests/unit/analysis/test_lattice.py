@@ -7,8 +7,8 @@ from tiny_fairseq import make_batch, make_model, make_task
 
 from experiments.analysis import attention, lattice
 from experiments.analysis.shared.models import Loaded
+from experiments.fairseq_output import Generated
 from experiments.papers import published
-from experiments.scoring import Generated
 
 FIGURE_1 = {n.note.strip("“”"): round(n.value / 100, 3) for n in published(place="S2S Figure 1")}
 

@@ -64,6 +64,18 @@ def test_decoding_is_timed_as_the_config_decodes(monkeypatch, flags, normalizes)
     monkeypatch.setattr(inference_time, "SparseSequenceGenerator", Generator)
     run = SimpleNamespace(config={"generate": {"lenpen": 0.5, **flags}})
     loaded = SimpleNamespace(model=None, dictionary=None)
-    inference_time.decode(loaded, [{}], 5, run)
+    ticks = iter((10.0, 12.5))
+    assert inference_time.decode(loaded, [{}], 5, run, lambda: next(ticks)) == 2.5
     assert made["normalize_scores"] == normalizes
     assert (made["beam_size"], made["len_penalty"]) == (5, 0.5)
+
+
+def test_without_a_gpu_one_thread_works_and_its_cpu_time_counts(monkeypatch):
+    """Seconds on the wall would be longer on a busy machine."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(inference_time.time, "process_time", lambda: 7.0)
+    clock, before = inference_time.Clock(), torch.get_num_threads()
+    assert (clock.name, clock()) == ("cpu", 7.0)
+    with clock.threads():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before

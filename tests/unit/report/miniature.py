@@ -422,6 +422,8 @@ def inference_time(systems) -> dict:
         "rounds": 3,
         "device": "cpu",
         "threads": 1,
+        "clock": "cpu",
+        "seeds": {system: 1 for system in systems},
         "times": times,
     }
 

@@ -1,12 +1,20 @@
-"""The measures of the CoNLL-SIGMORPHON 2018 shared task."""
+"""The measures of the CoNLL-SIGMORPHON 2018 shared task; BLEU with its signature."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.inflection import edit_distance, inflection_scores, read_languages
+from experiments.config import load_config
+from experiments.metrics import (
+    corpus_scores,
+    edit_distance,
+    inflection_scores,
+    is_tokenised,
+    read_languages,
+)
 
 
 def test_means_are_over_languages_and_not_over_words():
@@ -69,3 +77,35 @@ def test_languages_are_those_of_the_data(tmp_path):
     assert read_languages(run, "valid") == ["demo", "demo"]
     (tmp_path / "valid.language").write_text("english\ngerman\n")
     assert read_languages(run, "valid") == ["english", "german"]
+
+
+def test_bleu_carries_its_signature():
+    scores = corpus_scores(["a b c d e"], ["a b c d e"], "en")
+    assert scores["bleu"] == pytest.approx(100)
+    assert "tok:13a" in scores["bleu_signature"]
+
+
+@pytest.mark.parametrize("dataset", ["kftt_en_ja", "kftt_ja_en"])
+def test_text_that_came_tokenised_is_scored_by_its_own_words(dataset):
+    data = load_config(dataset).data
+    assert is_tokenised(data)
+    words = "これ は 京都 で ある ."
+    scores = corpus_scores([words], [words], data["target"], tokenised=True)
+    assert scores["bleu"] == pytest.approx(100)
+    assert "tok:none" in scores["bleu_signature"]
+
+
+def test_raw_text_is_not_taken_for_tokenised():
+    assert not is_tokenised(load_config("demo").data)
+    pieces = {"tokenizer": "none", "segmentation": "sentencepiece", "operations": 9}
+    assert not is_tokenised({**load_config("demo").data, **pieces})
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("ja", "これは京都である"), ("ko", "이것은 교토다"), ("zh-Hans", "这是京都市")],
+)
+def test_languages_without_spaces_have_a_score_whatever_is_installed(language, text):
+    scores = corpus_scores([text], [text], language)
+    assert scores["bleu"] == pytest.approx(100)
+    assert re.search(r"tok:(ja-mecab|ko-mecab|char|zh)", scores["bleu_signature"])

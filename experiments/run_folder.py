@@ -1,6 +1,7 @@
 """Where a run keeps its files, and how to read them. Nothing is made here."""
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,18 @@ class Run:
     @property
     def target_lang(self) -> str:
         return self.config["data"]["target"]
+
+    @property
+    def inflects(self) -> bool:
+        """Whether it writes words, and not sentences."""
+        return self.config.get("metric") == "inflection"
+
+    def decoded_checkpoint(self, train: Mapping[str, Any] | None = None) -> Path:
+        """The checkpoint that translates: the moving average, where the flags of training (those
+        of the manifest if none are given) ask for one."""
+        train = self.config.get("train", {}) if train is None else train
+        averaged = train.get("store-ema")
+        return self.checkpoint.with_name("checkpoint_ema.pt") if averaged else self.checkpoint
 
     @property
     def bin(self) -> Path:

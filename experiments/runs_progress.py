@@ -1,16 +1,13 @@
 """How far all runs of one call are, from what their commands print."""
 
-import re
 import threading
 
 from data_prep.progress import Progress
 
 from .commands import COMMON
 from .config import Config
-from .scoring import json_record
+from .fairseq_output import log_line
 
-TRAINING = re.compile(r"\| train_inner \| (\{.*\})$")
-VALIDATION = re.compile(r"\| valid \| (\{.*\})$")
 # Decoding both splits takes about as long as this share of a training epoch; only the estimate
 # of the time left depends on it.
 GENERATION_EPOCHS = 0.5
@@ -44,12 +41,12 @@ class RunsProgress:
             if text.startswith("H-"):
                 done = self.positions.get((run, stage), 0.0)
                 self._move(run, stage, done + self.weights[stage] / self.sentences)
-        elif (match := TRAINING.search(text)) and (record := json_record(match[1])):
-            position = record.get("num_updates" if self.by_update else "update")
+        elif (line := log_line(text)) and line.logger == "train_inner":
+            position = line.numbers.get("num_updates" if self.by_update else "update")
             if position is not None:
-                self._move(run, stage, float(position))
-        elif (match := VALIDATION.search(text)) and (record := json_record(match[1])):
-            self._note(run, record)
+                self._move(run, stage, position)
+        elif line and line.logger == "valid" and line.numbers:
+            self._note(run, line.numbers)
 
     def finish(self, run: str, stage: str) -> None:
         """The stage is over, however much of it was seen."""
@@ -73,8 +70,10 @@ class RunsProgress:
             self.progress.advance(max(0.0, position - before))
             self.positions[run, stage] = position
 
-    def _note(self, run: str, record: dict) -> None:
-        values = {key.removeprefix("valid_"): value for key, value in record.items()}
-        shown = [f"{key} {values[key]}" for key in ("loss", "accuracy", "bleu") if key in values]
+    def _note(self, run: str, numbers: dict[str, float]) -> None:
+        shown = [
+            f"{key} {numbers[key]:g}" for key in ("loss", "accuracy", "bleu") if key in numbers
+        ]
         with self.mutex:
-            self.progress.note(f"{run}: epoch {record.get('epoch')}, valid {', '.join(shown)}")
+            epoch = numbers.get("epoch", 0)
+            self.progress.note(f"{run}: epoch {epoch:g}, valid {', '.join(shown)}")

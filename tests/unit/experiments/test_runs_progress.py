@@ -8,7 +8,7 @@ import pytest
 
 from data_prep.progress import Progress, format_seconds, track
 from experiments.config import load_config
-from experiments.progress import RunsProgress
+from experiments.runs_progress import RunsProgress
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,173 @@
+"""The numbers that say how a run did, and where each is found: one list for the table of the
+terminal, results.json and the first table of the page.
+
+A quantity is of one split, whatever file it comes from: what a stage wrote down (scores.json), or
+what an analysis found, which is the same for all systems.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .run_folder import Run
+
+Source = Callable[[Run], float | None]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    key: str  # in results.json
+    title: str  # of the terminal's column
+    digits: int
+    split: str  # of which data it is: test, valid or train
+    sources: tuple[Source, ...]  # the first one that knows it counts
+    heading: str | None = None  # of the page's column; None: not on the first table
+    words: str | None = None  # what it is called in a sentence, if not by its heading
+
+    def of(self, run: Run) -> float | None:
+        found = (source(run) for source in self.sources)
+        return next((value for value in found if value is not None), None)
+
+
+def scored(*way: str) -> Source:
+    """An entry of scores.json."""
+    return lambda run: _dig(_scores(run), way, run)
+
+
+def analysed(module: str, *way: str) -> Source:
+    """An entry of the result of an analysis of the run."""
+    return lambda run: _dig(_result(run.analysis_dir / f"{module}.json"), way, run)
+
+
+def logged_speed(run: Run) -> float | None:
+    """Words per second of a run that has not been scored yet."""
+    epochs = (_result(run.analysis_dir / "dynamics.json") or {}).get("training") or ()
+    return statistics.median(epoch["wps"] for epoch in epochs) if epochs else None
+
+
+def _scores(run: Run) -> dict[str, Any]:
+    try:
+        return run.scores or {}
+    except ValueError:  # a broken file is told of by whoever lists the runs
+        return {}
+
+
+def _dig(value: Any, way: Sequence[str], run: Run) -> float | None:
+    for step in way:
+        name = step.format(certificate=certificate(run)) if "{" in step else step
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, (int, float)) else None
+
+
+def _result(path: Path) -> Any:
+    try:
+        return _read(path, path.stat().st_mtime_ns).get("result")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, changed: int) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def certificate(run: Run) -> str:
+    """Which certificate is about the answer that was given: the one by the score that ranked it."""
+    options = run.config.get("generate") or {}
+    return "raw" if options.get("unnormalized") else "normalized"
+
+
+def decoding_speed(run: Run) -> float | None:
+    """Of the analysis, in which systems take turns, with the beam that translated."""
+    result = _result(run.path.parents[1] / "analysis" / "inference_time.json") or {}
+    if (result.get("seeds") or {}).get(run.system) != run.seed:
+        return None
+    beam = (run.config.get("generate") or {}).get("beam", 5)
+    for entry in result.get("times") or ():
+        if (entry["system"], entry["beam"]) == (run.system, beam):
+            return entry["sentences_per_second"]
+    return None
+
+
+QUANTITIES = (
+    Quantity("bleu", "BLEU", 1, "test", (scored("test", "bleu"),), "BLEU"),
+    Quantity("chrf", "chrF", 1, "test", (scored("test", "chrf"),), "chrF"),
+    Quantity(
+        *("word_accuracy", "word acc. %", 2, "test", (scored("test", "word_accuracy"),)),
+        *("Word accuracy, %", "word accuracy"),
+    ),
+    Quantity(
+        *("edit_distance", "edit dist.", 3, "test", (scored("test", "edit_distance"),)),
+        *("Edit distance", "edit distance"),
+    ),
+    Quantity(
+        *("accuracy", "token acc. %", 1, "valid"),
+        (analysed("support", "accuracy"), scored("valid_accuracy")),
+    ),
+    Quantity(
+        *("empty_string", "empty string %", 2, "valid"),
+        *((analysed("empty_string", "raw", "percent"),), "Prefer empty, %"),
+    ),
+    Quantity(
+        *("support", "support", 1, "valid"),
+        (analysed("support", "output", "gold", "mean"), scored("valid_support")),
+        "Non-zero {tokens}",
+    ),
+    Quantity(
+        *("total_score", "Σp", 3, "test", (analysed("self_normalization", "gold", "mean"),), "Σp"),
+    ),
+    Quantity(
+        *("certified", "certified %", 1, "valid"),
+        (
+            analysed("exactness", "valid", "certified_{certificate}"),
+            scored("valid", "certified_{certificate}"),
+            scored("valid", "exact_{certificate}"),  # as it was called until version 0.1
+        ),
+        "Certified, %",
+    ),
+    Quantity(
+        *("single_hypothesis", "single hyp. %", 1, "valid"),
+        (
+            analysed("exactness", "valid", "single_hypothesis"),
+            scored("valid", "single_hypothesis"),
+        ),
+    ),
+    Quantity(
+        *("train_words_per_cpu_second", "train words/CPU s", 0, "train"),
+        (scored("train_words_per_cpu_second"), analysed("dynamics", "words_per_cpu_second")),
+        *("Training, {tokens}/CPU s", "training speed"),
+    ),
+    Quantity(
+        *("train_words_per_second", "train words/s", 0, "train"),
+        (scored("train_words_per_second"), logged_speed),
+        *("Training, {tokens}/s", "training speed"),
+    ),
+    Quantity(
+        *("sentences_per_second", "decode sent./s", 1, "test", (decoding_speed,)),
+        *("Decoding, {outputs}/s", "decoding speed"),
+    ),
+)
+
+
+def measured(run: Run) -> dict[str, float]:
+    """The numbers of one run; what was not measured is not there."""
+    found = {quantity.key: quantity.of(run) for quantity in QUANTITIES}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def shown(known: Sequence[set[str]]) -> list[Quantity]:
+    """Those that a table has columns for, of runs (or systems) with these quantities.
+
+    Training is timed by one clock for all of them: by CPU time where every one has it, which other
+    load does not move; else by the wall's. It is never both.
+    """
+    speed = "train_words_per_second"
+    timed = [keys for keys in known if speed in keys]
+    other = "train_words_per_cpu_second"
+    left_out = speed if timed and all(other in keys for keys in timed) else other
+    present = set().union(*known) - {left_out}
+    return [quantity for quantity in QUANTITIES if quantity.key in present]
