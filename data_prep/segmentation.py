@@ -215,11 +215,12 @@ def write_record(spec: DataSpec, bin_dir: Path) -> None:
     write_json(bin_dir / RECORD, _record(spec))
 
 
-def interactive_flags(bin_dir: Path, spec: DataSpec | None = None) -> list[str]:
+def interactive_flags(bin_dir: str | Path, spec: DataSpec | None = None) -> list[str]:
     """Flags with which fairseq-interactive takes raw text, and fairseq-generate gives it.
 
     With ``spec``, of data that have yet to be made.
     """
+    bin_dir = Path(bin_dir)
     path = bin_dir / RECORD
     remedy = "prepare the data anew (python -m data_prep)"
     if spec is None and not path.exists():

@@ -4,6 +4,7 @@ A target that the models hold impossible has the score −inf, and says at which
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from fairseq import utils
@@ -42,9 +43,10 @@ class SparseSequenceScorer:
         self.normalize_scores = normalize_scores
         self.score_normalization = score_normalization
 
-    def score(self, models, sample: dict, targets: list[Tensor]) -> list[dict]:
+    def score(self, models, sample: dict, targets: Sequence[Tensor | list[int]]) -> list[dict]:
         """Scores one target, ending in EOS, for each sentence of the batch; [EOS] alone is the
         empty translation."""
+        targets = [torch.as_tensor(target) for target in targets]
         previous, target = (
             data_utils.collate_tokens(targets, self.pad, self.eos, move_eos_to_beginning=move).to(
                 sample["net_input"]["src_tokens"]

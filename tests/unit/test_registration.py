@@ -2,6 +2,7 @@
 (and --user-dir, see the tests of commands); `sparse_fairseq` and its `functional` do not."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,23 @@ def test_the_package_says_which_path_to_give(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(sparse_fairseq.__file__).parent.parent)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert Path(done.stdout.strip()) == Path(sparse_fairseq.__file__).parent
+
+
+def test_registering_leaves_the_root_logger_as_it_was():
+    done = python(
+        "import logging; root = logging.getLogger(); before = (root.level, list(root.handlers)); "
+        "import sparse_fairseq.register; assert before == (root.level, root.handlers)"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_flags_lists_what_we_add_to_fairseq():
+    done = subprocess.run(
+        [sys.executable, "-m", "sparse_fairseq.flags"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    sections = {part.split("\n")[0]: part for part in re.split(r"^(?=--)", done.stdout, flags=re.M)}
+    assert "  --end-search (default: auto)" in sections["--task sparse_translation"]
+    assert "  --tau (default: batch)" in sections["--criterion alpha_relu_loss"]
+    assert "  --cross-attention-alpha\n" in sections["--arch sparse_transformer"]
+    assert "--dropout" not in done.stdout  # fairseq's own
