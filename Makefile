@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow wheel lint format bench bench-train demo demo-inflection own explore papers clean FORCE
+.PHONY: help setup test test-slow wheel docs lint format bench bench-train demo demo-inflection own explore papers clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z<][a-z<>\/ -]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ test-slow: $(INSTALLED) ## run the slow tests
 
 wheel: $(INSTALLED) ## build the package into dist/
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
+
+docs: $(INSTALLED) ## build the documentation as a searchable site into site/, and check its links
+	$(BIN)/mkdocs build --strict -q
+	@echo "open site/index.html"
 
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .
