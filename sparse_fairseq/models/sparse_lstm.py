@@ -26,6 +26,7 @@ from ..errors import UsageError
 from ..functional import entmax
 from ..modules import KeepsAlpha
 from .attention_alphas import HasAttentionAlphas
+from .hydra_keys import as_namespace
 
 
 class SparseLSTMEncoder(LSTMEncoder):
@@ -135,6 +136,7 @@ class SparseLSTMModel(HasAttentionAlphas, LSTMModel):
 
     @classmethod
     def build_model(cls, args, task):
+        args = as_namespace(args)
         sparse_lstm(args)
         _check(args, task)
         of_encoder, of_decoder = _embeddings(args, task)
@@ -162,7 +164,7 @@ class SparseLSTMModel(HasAttentionAlphas, LSTMModel):
             share_input_output_embed=args.share_decoder_input_output_embed,
             adaptive_softmax_cutoff=(
                 utils.eval_str_list(args.adaptive_softmax_cutoff, type=int)
-                if args.criterion == "adaptive_loss"
+                if getattr(args, "criterion", None) == "adaptive_loss"
                 else None
             ),
             max_target_positions=getattr(args, "max_target_positions", UNLIMITED),

@@ -30,6 +30,7 @@ from fairseq.modules.transformer_layer import (
 from ..errors import UsageError
 from ..modules import LEARNED, SparseMultiheadAttention
 from .attention_alphas import HasAttentionAlphas
+from .hydra_keys import as_namespace, of_flat_keys
 
 ATTENTIONS = {
     "encoder": "the encoder's self-attention",
@@ -120,6 +121,7 @@ class SparseTransformerModel(HasAttentionAlphas, TransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
+        args = as_namespace(args)
         for which in ATTENTIONS:
             name = f"{which}_attention_alpha"
             value = getattr(args, name, None)
@@ -195,5 +197,5 @@ def _refuse_xformers(args) -> None:
 
 for _name in ARCH_MODEL_INV_REGISTRY["transformer"]:
     register_model_architecture("sparse_transformer", f"sparse_{_name}")(
-        ARCH_CONFIG_REGISTRY[_name]
+        of_flat_keys(ARCH_CONFIG_REGISTRY[_name])
     )

@@ -12,7 +12,6 @@ from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq_runs import (
     BASICS,
     TINY,
-    USER_DIR,
     Finished,
     command,
     environment,
@@ -84,42 +83,6 @@ def test_half_precision_trains_like_float32_and_keeps_tau(reversal_data, tmp_pat
     assert last(fp16) == pytest.approx(last(fp32), rel=0.01) and last(amp) > 0
     (key,) = (k for k in weights(tmp_path / "16") if "output_transform" in k)
     assert torch.equal(weights(tmp_path / "16")[key], weights(tmp_path / "32")[key])
-
-
-HYDRA = """
-common: {{user_dir: {user_dir}, cpu: true, seed: 7, bf16: {bf16}, memory_efficient_bf16: {bf16}}}
-task: {{_name: sparse_translation, data: {data}, source_lang: src, target_lang: tgt}}
-criterion: {{_name: alpha_relu_loss, alpha: 1.5, tau: batch}}
-dataset: {{batch_size: 16, num_workers: 0}}
-optimization: {{max_epoch: 1, lr: [0.003]}}
-checkpoint: {{save_dir: {save_dir}, no_epoch_checkpoints: true}}
-optimizer: {{_name: adam}}
-lr_scheduler: {{_name: fixed}}
-model:
-  _name: transformer
-  encoder: {{layers: 1, embed_dim: 32, ffn_embed_dim: 64, attention_heads: 2}}
-  decoder: {{layers: 1, embed_dim: 32, ffn_embed_dim: 64, attention_heads: 2}}
-"""
-
-
-def test_hydra_trains_the_same_model(reversal_data, tmp_path):
-    """And in bfloat16, which fairseq-train keeps for TPUs, nearly the same."""
-
-    def hydra(name, bf16):
-        places = {"user_dir": USER_DIR, "data": reversal_data, "save_dir": tmp_path / name}
-        (tmp_path / f"{name}.yaml").write_text(HYDRA.format(bf16=bf16, **places))
-        config = [f"--config-dir={tmp_path}", f"--config-name={name}"]
-        config += [f"hydra.run.dir={tmp_path / name}"]
-        run("fairseq-hydra-train", *config, sparse=False)
-
-    flags = partial(train, reversal_data, tmp_path / "flags", *RELU, "--max-epoch=1")
-    together(partial(hydra, "hydra", "false"), partial(hydra, "bf16", "true"), flags)
-    expected = weights(tmp_path / "flags")
-    for name, tolerance in [("hydra", 1e-6), ("bf16", 0.05)]:
-        found = weights(tmp_path / name)
-        assert found.keys() == expected.keys()
-        for key in expected:
-            torch.testing.assert_close(found[key], expected[key], atol=tolerance, rtol=tolerance)
 
 
 def two_workers(data, save_dir, backend, *args):

@@ -8,6 +8,7 @@ from fairseq.dataclass.configs import EMAConfig
 from fairseq.logging import metrics
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
+from omegaconf import OmegaConf
 from tiny_fairseq import SIZES, make_batch, make_criterion, make_task
 
 from sparse_fairseq.errors import UsageError
@@ -320,3 +321,35 @@ def test_a_moving_average_keeps_its_alphas(task):
 
 def test_the_output_can_be_fused_with_the_loss(task):
     assert can_fuse(build(task, alphas=MIXED).decoder)
+
+
+NESTED = {
+    "encoder": {"layers": 1, "embed_dim": 16, "attention_heads": 2, "attention_alpha": 1.5},
+    "decoder": {"layers": 2, "attention_heads": 4},
+    "cross_attention_alpha": LEARNED,
+}
+FLAT = {
+    **{"encoder_layers": 1, "encoder_embed_dim": 16, "encoder_attention_heads": 2},
+    **{"encoder_attention_alpha": 1.5, "decoder_layers": 2, "decoder_attention_heads": 4},
+    "cross_attention_alpha": LEARNED,
+}
+
+
+@pytest.mark.parametrize("keys", [NESTED, FLAT], ids=["nested", "flat"])
+@pytest.mark.parametrize("preset", ["sparse_transformer", "sparse_transformer_iwslt_de_en"])
+def test_keys_of_hydra_are_flags(task, keys, preset):
+    """What is not given comes from the preset, and may depend on what is given."""
+    cfg = OmegaConf.create({"_name": preset, **keys})
+    model = task.build_model(cfg)
+    expected = task.build_model(Namespace(arch=preset, **FLAT))
+    shapes = [{k: x.shape for k, x in m.state_dict().items()} for m in (model, expected)]
+    assert shapes[0] == shapes[1]
+    assert model.encoder.layers[0].self_attn.constant_alpha == 1.5
+    assert model.decoder.layers[1].encoder_attn.num_heads == 4
+    assert model.decoder.embed_dim == (512 if preset.endswith("iwslt_de_en") else 16)
+
+
+@pytest.mark.parametrize("group", ["encoder", "decoder", "quant_noise"])
+def test_a_nested_key_that_is_none_is_named(task, group):
+    with pytest.raises(UsageError, match=f"model.{group} has no key 'layer'; it has"):
+        task.build_model(OmegaConf.create({"_name": "sparse_transformer", group: {"layer": 1}}))
