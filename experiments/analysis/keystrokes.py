@@ -153,10 +153,10 @@ def _ahead(predictor: Predictor, source: Source, before: list[Given], rest: list
 
 def _smallest(found, mass: float) -> int:
     """How many of the best words hold this share of the scores; at most all that are known."""
-    held = 0.0
+    held, whole = 0.0, found.mass
     for size, word in enumerate(found.words, start=1):
         held += word.score
-        if held >= mass * found.total:
+        if held >= mass * whole * (1 - 1e-6):
             return size
     return len(found.words)
 

@@ -81,7 +81,7 @@ def alternatives(predictor: Predictor, text: str, names: Sequence[str]) -> dict:
     return {
         "words": [_candidate(predictor, word) for word in listed],
         **_summary(found),
-        "share": share(sum(word.score for word in listed), found.total),
+        "share": share(sum(word.score for word in listed), found.mass),
     }
 
 
@@ -95,8 +95,9 @@ def _summary(found: NextWords) -> dict:
         "count": len(found.words),
         "complete": found.complete,
         "others": found.others,
-        "others_share": share(found.others_score, found.total),
+        "others_share": share(found.others_score, found.mass),
         "total": found.total,
+        "mass": found.mass,
     }
 
 

@@ -1,5 +1,6 @@
 """The runs that the page offers, loaded once; those that cannot be used say why."""
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +63,15 @@ class Entry:
 
 def open_runs(paths: list[Path]) -> list[Entry]:
     """One entry for each run; a broken one costs itself only."""
-    return [_open(run) for run in expand(paths)]
+    entries = [_open(run) for run in expand(paths)]
+    settle()
+    return entries
+
+
+def settle() -> None:
+    """What is loaded stays: Python need not look through it for garbage while somebody types."""
+    gc.collect()
+    gc.freeze()
 
 
 def _open(run: Run) -> Entry:

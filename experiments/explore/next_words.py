@@ -40,6 +40,11 @@ class NextWords:
     others_score: float = 0.0
     by_name: dict[str | None, Candidate] = field(init=False, repr=False)
 
+    @property
+    def mass(self) -> float:
+        """Of all words, known or not; for α-ReLU it need not be the total of the pieces."""
+        return sum(word.score for word in self.words) + self.others_score
+
     def __post_init__(self) -> None:
         self.by_name = {word.name: word for word in self.words}
 

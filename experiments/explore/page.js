@@ -31,6 +31,12 @@ function percent(p) {
   return `${value.toFixed(value < 10 || value > 99 ? 1 : 0)}%`;
 }
 
+/** A score as its run means it: α-ReLU's are no probabilities and may exceed one. */
+function scoreText(score, run) {
+  if (run.sums_to_one) return percent(score);
+  return score > 0 && score < 0.005 ? "<0.01" : score.toFixed(2);
+}
+
 function wordCount(n) { return n === 1 ? "1 word" : `${count(n)} words`; }
 
 /** One sentence about a list, and whether it is a certainty. */
@@ -43,9 +49,9 @@ function sentenceAbout(list, run, letters) {
     const most = n === 1 ? "The most probable word" : `The ${n} most probable words`;
     return [`${most}${letters ? ` that${begin}` : ""} and ${count(list.others)} others: softmax excludes nothing.${held}`, false];
   }
-  const relu = run.sums_to_one || letters ? "" : ` All scores here sum to ${list.total.toFixed(2)}.`;
+  const relu = run.sums_to_one || letters ? "" : ` Scores of α-ReLU are no probabilities: those of the pieces sum to ${list.total.toFixed(2)} here.`;
   if (!list.complete) {
-    const rest = `and more behind ${count(list.others)} other beginnings (${percent(list.others_share)} of the probability)`;
+    const rest = `and more behind ${count(list.others)} other beginnings (${percent(list.others_share)} of ${run.sums_to_one ? "the probability" : "all scores"})`;
     return [`${n ? `These ${wordCount(n)}${begin ? ` that${begin}` : ""}, ` : ""}${rest}.${relu}`, false];
   }
   if (!n && letters) return [`No possible word begins with “${letters}”. You can write it regardless.`, false];
@@ -154,9 +160,9 @@ class Card {
   button(word, place) {
     const isEnd = word.name === null;
     const many = `${count(word.possible)}${word.complete ? "" : "+"}`;
-    const small = word.impossible ? "0%" : word.only ? "only" : `${percent(word.score)} · 1 of ${many}`;
+    const small = word.impossible ? scoreText(0, this.run) : word.only ? "only" : `${scoreText(word.score, this.run)} · 1 of ${many}`;
     const said = word.impossible ? "impossible for the model" : word.only ? "the only possibility" :
-      `${percent(word.score)}, one of ${many} possible`;
+      `${scoreText(word.score, this.run)}, one of ${many} possible`;
     const name = isEnd ? "end of the sentence" : word.text;
     const classes = ["word", word.given && "given", word.impossible && "impossible", isEnd && "end"];
     return el("button", {
@@ -280,12 +286,12 @@ class Card {
     const fill = (n) => list.replaceChildren(...found.words.slice(0, n).map((word, i) => el("li", {
       role: "option", tabIndex: i ? -1 : 0, "aria-selected": String(word.name === current.name),
       onclick: () => choose(word), onkeydown: (event) => this.listKeys(event, () => choose(word)),
-    }, wordLabel(word), el("small", {}, percent(word.score)))));
+    }, wordLabel(word), el("small", {}, scoreText(word.score, this.run)))));
     fill(SHOWN);
-    shareBars(list, found.words, found.total);
+    shareBars(list, found.words, found.mass);
     const more = el("button", { type: "button", className: "quiet more", hidden: found.words.length <= SHOWN, onclick: () => {
       fill(found.words.length);
-      shareBars(list, found.words, found.total);
+      shareBars(list, found.words, found.mass);
       more.hidden = true;
       list.children[SHOWN].focus();
     } }, `Show all ${count(found.words.length)}`);
@@ -414,8 +420,8 @@ const writer = {
       id: `suggestion-${i}`, role: "option", "aria-selected": String(i === this.selected),
       onpointerdown: (event) => event.preventDefault(), // the text keeps the focus
       onclick: () => { this.accept([word]); $("draft").focus(); },
-    }, this.marked(word), el("small", {}, percent(word.score)))) : []));
-    shareBars($("suggestions"), found.candidates, found.total);
+    }, this.marked(word), el("small", {}, scoreText(word.score, this.run)))) : []));
+    shareBars($("suggestions"), found.candidates, found.mass);
     if (isOpen && found.count > SHOWN) $("summary").append(` The first ${SHOWN} are shown.`);
     $("draft").setAttribute("aria-expanded", String(isOpen));
     if (isOpen) $("draft").setAttribute("aria-activedescendant", `suggestion-${this.selected}`);

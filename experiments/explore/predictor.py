@@ -16,7 +16,8 @@ from .states import PrefixStates, Recent, Tokens
 from .units import Language, Pieces
 
 LISTS = 512  # of next words that are kept
-AHEAD = 12  # words that are offered ahead
+AHEAD = 8  # words that are offered ahead
+SURE = 8  # beginnings that are followed to see whether a word is the only one: few are enough
 
 
 class NotPossible(ValueError):
@@ -82,6 +83,11 @@ class Predictor:
         )
         self.longest_source = getattr(model, "max_positions", lambda: (1024, 1024))()[0]
         self._lists = Recent(LISTS)
+
+    def forget(self) -> None:
+        """Empties the caches."""
+        self._lists.clear()
+        self.states.forget()
 
     # Text
 
@@ -164,7 +170,7 @@ class Predictor:
         names: list[str | None] = []
         prefix = path_of(given)
         while len(names) < AHEAD and len(prefix) < self._longest(source) - 1:
-            found = self._list(source, prefix)
+            found = self._list(source, prefix, "", False, SURE)
             if not found.complete or len(found.words) != 1:
                 break
             names.append(found.words[0].name)

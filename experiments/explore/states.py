@@ -39,6 +39,9 @@ class Recent:
             self._values.popitem(last=False)
         return value
 
+    def clear(self) -> None:
+        self._values.clear()
+
     def __contains__(self, key: Hashable) -> bool:
         return key in self._values
 
@@ -64,6 +67,10 @@ class PrefixStates:
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.steps = 0  # of the decoder, since the beginning
         self._sources, self._prefixes = Recent(SOURCES), Recent(PREFIXES)
+
+    def forget(self) -> None:
+        self._sources.clear()
+        self._prefixes.clear()
 
     def sample(self, source: Tokens) -> dict:
         """A batch of one sentence, as fairseq makes them."""
