@@ -29,6 +29,7 @@ from ..generation import (
     SparseSequenceScorer,
 )
 from ..generation.report import ExactnessReport, output_of_command
+from ..generation.search_flags import check_search_flags
 from ..generation.shortlist import transform_of
 from ..optim import tell_validation_loss
 from ..output_start import OutputStart
@@ -242,10 +243,11 @@ class SparseTranslationTask(TranslationTask):
                 extra["print_alignment"] = args.print_alignment
             self._exactness = ExactnessReport() if is_generate_command else None
         try:
+            check_search_flags(args)
             return super().build_generator(
                 models, args, seq_gen_cls, extra, prefix_allowed_tokens_fn
             )
-        except (ValueError, AssertionError) as error:
+        except GenerationError as error:
             raise UsageError(str(error)) from None
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):

@@ -59,7 +59,11 @@ def test_flags_arrive(model):
     [
         ({"sampling_topk": 3}, "--sampling-topk requires --sampling"),
         ({"temperature": 0.0}, "--temperature must be greater than 0"),
-        ({"sampling": True, "match_source_len": True}, "mutually exclusive"),
+        ({"sampling_topp": 0.9}, "--sampling-topp requires --sampling"),
+        (
+            {"sampling": True, "match_source_len": True},
+            "--sampling and --match-source-len are mutually exclusive",
+        ),
         ({"beam": 0}, "--beam must be at least 1, got 0"),
         ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2 does not divide"),
         ({"beam": 24, "diverse_beam_groups": 2}, "the beam of 23"),  # padding has no place in it
@@ -70,6 +74,18 @@ def test_flags_arrive(model):
 def test_errors_are_one_line(task, model, args, message):
     with pytest.raises(UsageError, match=message):
         build(task, model, **args)
+
+
+def test_a_bug_is_no_error_of_the_user(task, model):
+    """Nothing but what the generator refuses becomes one line: a bug keeps its traceback."""
+
+    class Broken(SparseSequenceGenerator):
+        def __init__(self, *args, **kwargs):
+            raise error
+
+    for error in (ValueError("a bug"), AssertionError()):
+        with pytest.raises(type(error)):
+            task.build_generator([model], Namespace(), seq_gen_cls=Broken)
 
 
 @pytest.mark.parametrize(
