@@ -136,6 +136,8 @@ class Wanted(NamedTuple):
     stats: bool = False
     counted: Tensor | None = None  # bool [classes]: the classes that RowStats.support counts
     leaves: tuple[bool, bool, bool] = (True, True, True)  # gradients of h, weight, bias
+    # [rows], where the gradient of Σ scale · loss will be asked for: a route may make it at once.
+    scale: Tensor | None = None
 
 
 class RowStats(NamedTuple):

@@ -53,9 +53,11 @@ from ._problem import Mapping
 
 VARIABLE = "SPARSE_FAIRSEQ_ROUTE"
 CHOICES = ("auto", "host", "device", "triton")
+TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 
 
-@torch.compiler.assume_constant_result
+# Neither function is marked for torch.compile, which reads both as constants anyway: the mark would
+# import its whole machinery, Triton included.
 def _chosen() -> str:
     choice = os.environ.get(VARIABLE, "auto")
     if choice not in CHOICES:
@@ -78,9 +80,8 @@ def route_name(operation: str, z: Tensor, mapping: Mapping) -> str:
     return "triton" if route("triton").serves(operation, z, mapping) else "device"
 
 
-@torch.compiler.assume_constant_result
 def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    return TRITON_IS_INSTALLED
 
 
 def route(name: str) -> ModuleType:

@@ -121,7 +121,8 @@ class _FenchelYoung(torch.autograd.Function):
     @staticmethod
     def forward(z, alpha_rows, scale, live, index, soft, counted, call):
         target = Target(index, soft, call.smoothing, z.shape[1])
-        wanted = Wanted(call.gradient, call.slope, call.stats, counted)
+        early = scale if call.reduce and not torch.compiler.is_compiling() else None
+        wanted = Wanted(call.gradient, call.slope, call.stats, counted, scale=early)
         mapping = call.mapping.with_alpha(alpha_rows)
         done = route(call.route).losses(z, mapping, target, live, wanted)
         loss = done.loss * scale.to(done.loss.dtype)

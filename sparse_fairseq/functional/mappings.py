@@ -99,10 +99,11 @@ def entmax(
     # Only what is needed: of a chain of views that change nothing, compiled code returned memory
     # that the backward pass had overwritten (torch 2.13).
     rows = last if last.dim() == 2 else last.reshape(-1, last.shape[-1])
-    rows = rows if rows.dtype == dtype else rows.to(dtype)
     tensor = alpha if isinstance(alpha, Tensor) else None
     mapping = EntmaxMapping(alpha, **options)
     route_ = route_name("entmax", rows, mapping)
+    if route_ != "triton":  # its kernels widen what they read
+        rows = rows if rows.dtype == dtype else rows.to(dtype)
     p = _Entmax.apply(rows, tensor, mapping if tensor is None else _without(mapping), route_)
     p = p if last.dim() == 2 else p.reshape(last.shape)
     p = p if p.dtype == z.dtype else p.to(z.dtype)

@@ -304,6 +304,8 @@ def entmax_tile_kernel(
     z = tl.load(z_ptr + row * z_row + at * z_col, mask=inside, other=float("-inf")).to(tl.float32)
     top = tl.max(z, 1, keep_dims=True)
     wrong = tl.max((~(z < float("inf"))).to(tl.int32), 1, keep_dims=True) > 0
+    if PER_ROW:
+        wrong |= eps != eps
     u = z - tl.where(top > float("-inf"), top, 0.0)
     state, total = _newton_tile(u, eps, KIND, ROWS)
     p, slopes = entmax_powers(u, state, eps, KIND)
@@ -331,6 +333,8 @@ def entmax_blocks_kernel(
         bad |= (~(z < float("inf"))).to(tl.int32)
     top = tl.max(tops, 0)
     wrong = tl.max(bad, 0) > 0
+    if PER_ROW:
+        wrong |= eps != eps
     shift = tl.where(top > float("-inf"), top, 0.0)
     state, total, score = _newton_blocks(z_ptr, z_col, classes, True, shift, eps, KIND, BLOCK)
     inverse = _inverse(total)

@@ -229,8 +229,10 @@ def rescale_(grad: Tensor, have: Tensor, want: Tensor) -> None:
 
 
 def row_eps(alpha: Tensor) -> Tensor:
-    """ε of each row as the kernels take it, from α [rows]."""
-    return (alpha.detach().double() - 1.0).clamp(min=SMALLEST_EPS).float().contiguous()
+    """ε of each row as the kernels take it, from α [rows]: NaN where α is not in [1, 2]."""
+    eps = alpha.detach().double() - 1.0
+    eps = eps.where((eps >= 0.0) & (eps <= 1.0), float("nan"))
+    return eps.clamp(min=SMALLEST_EPS).float().contiguous()
 
 
 def _eps_of(alpha: float | None) -> float:

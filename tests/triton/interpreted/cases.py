@@ -1,5 +1,6 @@
 """Inputs and float64 references of the kernels' tests. Scores lie among NaN, so that a load out of
-bounds shows."""
+bounds shows. Everything is made on the CPU and goes to torch's default device, which is a GPU in
+``tests/gpu``."""
 
 from typing import NamedTuple
 
@@ -40,17 +41,18 @@ def scores(
 ) -> Tensor:
     """Rows with a gap of NaN behind each."""
     generator = torch.Generator().manual_seed(seed + classes)
-    values = torch.randn(rows, classes, generator=generator) * scale
+    values = torch.randn(rows, classes, generator=generator, device="cpu") * scale
     wide = torch.full((rows, classes + 3), float("nan"), dtype=dtype)
-    wide[:, :classes] = values
+    wide[:, :classes] = values.to(wide)
     return wide[:, :classes]
 
 
 def targets(rows: int, classes: int) -> Tensor:
     """The second row is ignored, if there is one."""
-    y = torch.randint(classes, (rows,), generator=torch.Generator().manual_seed(classes))
+    generator = torch.Generator().manual_seed(classes)
+    y = torch.randint(classes, (rows,), generator=generator, device="cpu")
     y[1:2] = IGNORED
-    return y
+    return y.to(torch.get_default_device())
 
 
 class Expected(NamedTuple):
@@ -61,14 +63,17 @@ class Expected(NamedTuple):
 
 def expected(family: Family, z: Tensor, y: Tensor, smoothing: float = 0.0) -> Expected:
     """In float64, from the definitions. Ignored rows are those of class 0."""
-    z = z.double().clamp(min=-1e30)  # 0 · −inf is what the reference cannot do
-    q = reference.smoothed(y.where(y != IGNORED, 0), z.shape[1], smoothing)
-    if family.tau is None:
-        p = reference.entmax(z, family.alpha)
-        return Expected(reference.entmax_loss(z, q, family.alpha), p, p - q)
-    p = reference.alpha_relu(z, family.alpha, family.tau)
-    loss = reference.alpha_relu_loss(z, q, family.alpha, family.tau)
-    return Expected(loss, p, p - q)
+    device, z, y = z.device, z.double().clamp(min=-1e30), y.cpu()
+    with torch.device("cpu"):
+        z = z.cpu()  # clamped: 0 · −inf is what the reference cannot do
+        q = reference.smoothed(y.where(y != IGNORED, 0), z.shape[1], smoothing)
+        if family.tau is None:
+            p = reference.entmax(z, family.alpha)
+            loss = reference.entmax_loss(z, q, family.alpha)
+        else:
+            p = reference.alpha_relu(z, family.alpha, family.tau)
+            loss = reference.alpha_relu_loss(z, q, family.alpha, family.tau)
+    return Expected(loss.to(device), p.to(device), (p - q).to(device))
 
 
 def assert_near(found: Tensor, wanted: Tensor, tolerance: float) -> None:

@@ -14,10 +14,10 @@ ROWS, CLASSES, HIDDEN = 6, 40, 5
 
 def layer(dtype=torch.float32, scale=1.5):
     generator = torch.Generator().manual_seed(1)
-    h = torch.randn(ROWS, HIDDEN, generator=generator)
-    weight = torch.randn(CLASSES, HIDDEN, generator=generator) * scale
-    bias = torch.randn(CLASSES, generator=generator)
-    y = torch.randint(CLASSES, (ROWS,), generator=generator)
+    where = {"generator": generator, "device": "cpu"}
+    h, weight = torch.randn(ROWS, HIDDEN, **where), torch.randn(CLASSES, HIDDEN, **where) * scale
+    bias, y = torch.randn(CLASSES, **where), torch.randint(CLASSES, (ROWS,), **where)
+    h, weight, bias, y = (part.to(torch.get_default_device()) for part in (h, weight, bias, y))
     y[2] = IGNORED
     h[2] = float("nan")  # whatever an ignored row holds
     scale = torch.linspace(0.5, 2.0, ROWS) * (y != IGNORED)

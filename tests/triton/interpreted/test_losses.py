@@ -213,3 +213,19 @@ def test_no_rows():
     for family in (Family(1.5, 0.3), Family(1.5)):
         fields, grad = run(family, torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64))
         assert fields.shape == (0, 8) and grad.shape == (0, 5)
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["tile", "blocks"])
+@pytest.mark.parametrize("family", [Family(1.5, 0.3), Family(1.5)], ids=name)
+def test_offsets_beyond_32_bits(family, long, request):
+    """Three rows, a billion scores apart; what lies between is never touched, and so not there."""
+    if long:
+        request.getfixturevalue("small_blocks")
+    apart, values, y = 1_100_000_000, scores(3, 40, torch.float16), targets(3, 40)
+    z = torch.empty(2 * apart + 40, dtype=torch.float16).as_strided((3, 40), (apart, 1))
+    z.copy_(values)
+    target = Target(y, IGNORED, 0.0)
+    fields, grad = run(family, values, y)
+    far = launch.loss_rows(z, target, family)
+    assert torch.equal(far[:, LOSS.value], fields[:, LOSS.value])
+    assert torch.equal(launch.loss_gradient(z, target, family, far, torch.ones(1)), grad)
