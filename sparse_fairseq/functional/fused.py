@@ -169,7 +169,7 @@ def linear_alpha_relu_loss(
     weight: Tensor,
     target: Tensor,
     alpha: float = 1.5,
-    tau: float = 0.0,
+    tau: float | None = None,
     *,
     bias: Tensor | None = None,
     class_weight: Tensor | None = None,

@@ -254,7 +254,9 @@ def fenchel_young_loss(z: Tensor, target: Tensor, mapping: Mapping, options: Opt
 # --- what users call ------------------------------------------------------------------------
 
 
-def alpha_relu_mapping(alpha: float, tau: float) -> AlphaReLUMapping:
+def alpha_relu_mapping(alpha: float, tau: float | None) -> AlphaReLUMapping:
+    if tau is None:  # no default: which τ is right depends on the scale of the scores
+        raise ValueError("alpha-ReLU needs tau: batch_tau(logits) measures one before training")
     alpha, tau = _checks.check_constant("alpha", alpha), _checks.check_constant("tau", tau)
     _checks.check_alpha(alpha, strict=True)
     _checks.check_tau(tau)
@@ -281,7 +283,7 @@ def alpha_relu_loss(
     z: Tensor,
     target: Tensor,
     alpha: float = 1.5,
-    tau: float = 0.0,
+    tau: float | None = None,
     *,
     dim: int = -1,
     weight: Tensor | None = None,
@@ -300,7 +302,7 @@ def alpha_relu_loss(
     target
         Class indices with the shape of z without ``dim``, or non-negative weights q with its shape.
     alpha, tau
-        α > 1 and the constant threshold τ of α-ReLU.
+        α > 1 and the constant threshold τ of α-ReLU, which must be given: see ``batch_tau``.
     weight, reduction, ignore_index, label_smoothing
         As in :func:`torch.nn.functional.cross_entropy`, with q = (1−ε)e_y + ε/V. Class weights w
         make it (Σ w·q) times the loss for w·q/Σ w·q; with smoothing or soft targets this q is
@@ -315,7 +317,7 @@ def alpha_relu_loss(
         float32 (float64 for float64 scores). At least 0, and 0 exactly when p = q. Whatever it is
         multiplied with, the backward pass reads the logits at most once more.
 
-    >>> alpha_relu_loss(torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([0]))
+    >>> alpha_relu_loss(torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([0]), tau=0.0)
     tensor(0.4167)
     """
     options = Options(reduction, ignore_index, label_smoothing, weight, return_stats, counted)

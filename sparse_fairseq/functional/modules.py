@@ -20,7 +20,7 @@ class AlphaReLULoss(_Loss):
     def __init__(
         self,
         alpha: float = 1.5,
-        tau: float = 0.0,
+        tau: float | None = None,
         *,
         reduction: str = "mean",
         ignore_index: int = -100,

@@ -351,6 +351,6 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="weight is torch.float32, but h is torch.float64"):
         sf.linear_entmax_loss(h, weight.float(), targets(5, classes=10))
     with pytest.raises(ValueError, match="target 10 is out of range for 10 classes"):
-        sf.linear_alpha_relu_loss(h, weight, torch.full((5,), 10))
+        sf.linear_alpha_relu_loss(h, weight, torch.full((5,), 10), tau=0.1)
     with pytest.raises(ValueError, match="alpha"):
         sf.linear_entmax_loss(h, weight, targets(5, classes=10), 0.5)

@@ -313,7 +313,7 @@ def test_dense_rows_of_alpha_relu_near_softmax(alpha):
 def test_called_twice_before_backward():
     z = scores(3, 400).requires_grad_()
     y = targets(3, classes=400)
-    (sf.entmax_loss(z, y) + 2 * sf.entmax_loss(z, y) + sf.alpha_relu_loss(z, y)).backward()
+    (sf.entmax_loss(z, y) + 2 * sf.entmax_loss(z, y) + sf.alpha_relu_loss(z, y, tau=0.0)).backward()
     p = 3 * sf.entmax(z) + sf.alpha_relu(z) - 4 * F.one_hot(y, 400)
     torch.testing.assert_close(z.grad, (p / 3).detach())
 
@@ -359,7 +359,7 @@ def test_wrong_arguments_are_named():
         with pytest.raises(ValueError, match=f"target {bad} is out of range for 5 classes"):
             sf.entmax_loss(z, torch.tensor([0, bad]))
     with pytest.raises(ValueError, match=r"\(3,\).*\(2,\)"):
-        sf.alpha_relu_loss(z, torch.tensor([0, 1, 2]))
+        sf.alpha_relu_loss(z, torch.tensor([0, 1, 2]), tau=0.1)
     with pytest.raises(ValueError, match="float32"):
         sf.entmax_loss(z, torch.tensor([0.0, 1.0]))
     with pytest.raises(ValueError, match="reduction.*'avg'"):
@@ -369,7 +369,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match="alpha"):
         sf.entmax_loss(z, torch.tensor([0, 1]), 0.9)
     with pytest.raises(ValueError, match="alpha must be > 1"):
-        sf.alpha_relu_loss(z, torch.tensor([0, 1]), 1.0)
+        sf.alpha_relu_loss(z, torch.tensor([0, 1]), 1.0, 0.1)
     with pytest.raises(ValueError, match="alpha of shape"):
         sf.entmax_loss(z, torch.tensor([0, 1]), torch.ones(3) * 1.5)
     with pytest.raises(ValueError, match="counted.*return_stats"):
@@ -439,12 +439,20 @@ def test_alpha_relu_takes_constants_only():
     z, y = scores(2, 5), torch.tensor([0, 1])
     for bad in ({"alpha": torch.tensor(1.5, requires_grad=True)}, {"alpha": torch.ones(2) * 1.5}):
         with pytest.raises(ValueError, match="alpha must be one number"):
-            sf.alpha_relu_loss(z, y, **bad)
+            sf.alpha_relu_loss(z, y, tau=0.1, **bad)
     with pytest.raises(ValueError, match="tau must be one number"):
         sf.alpha_relu_loss(z, y, tau=torch.tensor(0.1, requires_grad=True))
     torch.testing.assert_close(
-        sf.alpha_relu_loss(z, y, torch.tensor(1.5)), sf.alpha_relu_loss(z, y)
+        sf.alpha_relu_loss(z, y, torch.tensor(1.5), 0.1), sf.alpha_relu_loss(z, y, tau=0.1)
     )
+
+
+def test_alpha_relu_has_no_silent_threshold():
+    z, y = scores(2, 5), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"alpha-ReLU needs tau: batch_tau\(logits\)"):
+        sf.alpha_relu_loss(z, y)
+    with pytest.raises(ValueError, match="alpha-ReLU needs tau"):
+        sf.linear_alpha_relu_loss(scores(2, 3), scores(5, 3), y)
 
 
 def test_empty_batch_gives_alpha_a_gradient():
