@@ -17,9 +17,10 @@ from data_prep.segmentation import RECORD, write_record
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
-from .commands import ROOT, find_workers, readable
+from .commands import find_workers
 from .config import Batch, Config, Flags
 from .manifest import Manifest
+from .paths import ROOT, readable
 from .plan import SPLITS, Plan
 from .processes import Processes
 from .run import Parser, one_line

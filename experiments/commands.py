@@ -11,9 +11,9 @@ from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
 
 from .config import Config, Flags
+from .paths import readable
 from .systems import system_flags
 
-ROOT = Path(__file__).parents[1]
 # What no config need say. fairseq makes the batches of all epochs in the first one after a start;
 # making them anew for each epoch lets an interrupted run end as one that was not.
 COMMON: Flags = {
@@ -191,9 +191,3 @@ def _command(program: str, bin_dir: Path, flags: Flags) -> list[str]:
 def _text(value: object) -> str:
     """Numbers as people write them: 3e-05, 0.1, 1 (not 1.0 for an α of 1)."""
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def readable(path: Path) -> str:
-    """Relative to the project, where commands are run, if it is inside."""
-    path = path.absolute()
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)

@@ -8,9 +8,10 @@ from typing import Any
 from data_prep.files import write_json
 from sparse_fairseq.errors import UsageError
 
-from .commands import INTERVALS, LENGTH, readable, train_settings
+from .commands import INTERVALS, LENGTH, train_settings
 from .config import Flags
 from .fairseq_output import training_ended
+from .paths import readable
 from .plan import Plan
 from .provenance import now, provenance
 from .run_folder import MANIFEST, Run

@@ -19,8 +19,8 @@ from data_prep.spec import OWN_FILES, DataSpec, nearest
 from sparse_fairseq.errors import UsageError
 
 from . import run
-from .commands import ROOT, readable
 from .config import CONFIGS, Flags, load_config, merged, read_values, read_yaml
+from .paths import ROOT, readable
 from .plan import PAIR
 
 # The smallest number of training pairs of each preset of experiments/configs/presets.

@@ -13,15 +13,14 @@ from sparse_fairseq.errors import UsageError
 
 from .commands import (
     INTERVALS,
-    ROOT,
     Workers,
     batch_note,
     generate_command,
-    readable,
     train_command,
     train_settings,
 )
 from .config import Config, load_config, name_of_part, unknown
+from .paths import ROOT, readable
 from .run_folder import Run
 from .systems import system_flags
 

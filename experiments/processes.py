@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from .commands import ROOT, readable
+from .paths import ROOT, readable
 
 POLL_SECONDS = 0.25
 PATIENCE_SECONDS = 5

@@ -21,8 +21,10 @@ if not __package__:  # python experiments/run.py
 from data_prep.files import lock
 from sparse_fairseq.errors import UsageError
 
-from .commands import ROOT, Workers, find_workers, launched_rank, readable
+from .code_digest import report_digest
+from .commands import Workers, find_workers, launched_rank
 from .flags import check_command
+from .paths import ROOT, readable
 from .plan import STAGES, Plan, make_plan
 from .processes import Processes, StageFailed, termination_as_interrupt
 from .results import table, write_results
@@ -140,8 +142,8 @@ def report(plan: Plan, processes: Processes) -> None:
 
 
 def _is_older(page: Path, folder: Path, runs: list[Run]) -> bool:
-    """Whether a page is not there, was made before what it would show or of other runs, or lacks
-    an analysis that failed."""
+    """Whether a page is not there, was made before what it would show, of other runs or by other
+    code, or lacks an analysis that failed."""
     listed = _runs_of_results(folder)
     if not page.is_file() or listed not in (None, {(run.system, run.seed) for run in runs}):
         return True
@@ -152,7 +154,10 @@ def _is_older(page: Path, folder: Path, runs: list[Run]) -> bool:
     shown += [run.path / name for run in runs for name in parts]
     newest = max((path.stat().st_mtime for path in shown if path.is_file()), default=0.0)
     failed = any(b'"error":' in path.read_bytes() for path in analyses)
-    return page.stat().st_mtime < newest or failed
+    if page.stat().st_mtime < newest or failed:
+        return True
+    with page.open(encoding="utf-8", errors="replace") as file:
+        return report_digest() not in file.read(2000)
 
 
 def _runs_of_results(folder: Path) -> set[tuple[str, int | None]] | None:

@@ -1,16 +1,12 @@
-"""Fixtures of the tests that need fairseq or a browser, and the way to their helper modules."""
+"""Fixtures of the tests that need fairseq or a browser."""
 
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 # What runs in the background of a script ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "browser"))
 
 
 @pytest.fixture(scope="session")

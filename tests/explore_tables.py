@@ -1,20 +1,16 @@
 """Predictors whose model is a table: all that they can say is written here."""
 
-import sys
 from pathlib import Path
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoderDecoderModel
+from table_models import IDENTITY, TableDecoder, TableEncoder
 
 from experiments.explore.catalogue import Entry
 from experiments.explore.predictor import Predictor
 from experiments.explore.units import Language
 from sparse_fairseq.output_transform import OutputSettings, attach_output_transform
-
-sys.path.insert(0, str(Path(__file__).parent / "unit" / "generation"))
-
-from table_models import IDENTITY, TableDecoder, TableEncoder
 
 STEPS = 30
 SOFTMAX = OutputSettings()

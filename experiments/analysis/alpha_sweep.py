@@ -10,7 +10,7 @@ not been trained to their end, are left out.
 """
 
 from ..fairseq_output import training_summary
-from ..run_folder import MANIFEST, Run
+from ..run_folder import Run
 from ..spread import spread
 from .shared.analysis import Analysis, NotMeasured
 
@@ -70,7 +70,7 @@ def means(points: list[dict]) -> list[dict]:
 
 ANALYSIS = Analysis(
     compute,
-    lambda run, settings: [run.train_log, run.path / MANIFEST],
+    lambda run, settings: [run.train_log],
     together=True,
 )
 

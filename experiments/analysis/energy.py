@@ -52,7 +52,7 @@ def measured(path: Path, training_seconds: float | None) -> dict:
     }
 
 
-ANALYSIS = Analysis(compute, lambda run, settings: [run.path / "manifest.json", run.path / FILE])
+ANALYSIS = Analysis(compute, lambda run, settings: [run.path / FILE])
 
 if __name__ == "__main__":
     ANALYSIS.main()

@@ -12,6 +12,7 @@ How good a translation is, is measured by sentence-level chrF here. ``result``:
 """
 
 import itertools
+from pathlib import Path
 
 from data_prep.progress import track
 
@@ -93,9 +94,15 @@ def select(chrf: list[dict[str, float]], systems: list[str], count: int) -> tupl
     return widest, pairs
 
 
+def inputs(run: Run, settings: dict) -> list[Path]:
+    split = settings["split"]
+    texts = [run.text / f"{split}.{lang}" for lang in (run.source_lang, run.target_lang)]
+    return [run.path / f"hypotheses-{split}.txt", *texts]
+
+
 ANALYSIS = Analysis(
     compute,
-    lambda run, settings: [run.path / f"hypotheses-{settings['split']}.txt"],
+    inputs,
     {"split": "test", "count": 5},
     together=True,
 )

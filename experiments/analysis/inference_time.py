@@ -128,7 +128,11 @@ def table(seconds: dict[tuple[str, int], list[float]], sentences: int) -> list[d
 
 ANALYSIS = Analysis(
     compute,
-    lambda run, settings: [run.decoded_checkpoint(), *data_files(run, settings["split"])],
+    lambda run, settings: [
+        run.decoded_checkpoint(),
+        run.path / f"hypotheses-{settings['split']}.txt",
+        *data_files(run, settings["split"]),
+    ],
     {"split": "test", "beams": [1, 5, 10], "sentences": 64, "rounds": 3},
     together=True,
 )

@@ -26,6 +26,7 @@ from ..explore.catalogue import open_predictor
 from ..explore.predictor import Given, NotPossible, Predictor, Source
 from ..run_folder import Run, read_lines
 from .shared.analysis import Analysis, NotMeasured, need, percent
+from .shared.models import data_files
 
 LONGEST = 50  # words of a dense output that are looked at; top-p is cut there, too
 
@@ -253,7 +254,7 @@ def summary(tally: Tally, dense: bool) -> dict:
 def inputs(run: Run, settings: dict) -> list:
     split = settings["split"]
     texts = [run.text / f"{split}.{lang}" for lang in (run.source_lang, run.target_lang)]
-    return [run.decoded_checkpoint(), *texts]
+    return [run.decoded_checkpoint(), *data_files(run), *texts]
 
 
 ANALYSIS = Analysis(compute, inputs, {"split": "valid", "sentences": 100, "k": 5, "p": 0.9})

@@ -32,7 +32,7 @@ from ..run_folder import Run
 from ..systems import describe
 from . import dynamics
 from .shared.analysis import Analysis, NotMeasured
-from .shared.models import TOKENS
+from .shared.models import TOKENS, data_files
 
 ALPHA = 1.5
 POSITIONS = 20  # at which normality is tested
@@ -139,7 +139,7 @@ def _sweep(run: Run) -> dict | None:
 
 ANALYSIS = Analysis(
     compute,
-    lambda run, settings: [run.checkpoint, run.path / "manifest.json", run.train_log],
+    lambda run, settings: [run.checkpoint, run.train_log, *data_files(run, "train")],
     together=True,
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from data_prep.files import atomic_output
 from sparse_fairseq.errors import UsageError
 
-from ..commands import ROOT, readable
+from ..paths import ROOT, readable
 from ..provenance import now
 from .gather import gather
 from .page import render

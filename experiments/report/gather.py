@@ -15,9 +15,9 @@ from typing import Any
 from data_prep.inflection import spelled
 from sparse_fairseq.errors import UsageError
 
-from ..commands import readable
 from ..config import CONFIGS, Config, load_config, name_of_part, recorded_config
 from ..papers import Number, published
+from ..paths import readable
 from ..quantities import Quantity, certificate, measured, shown
 from ..run_folder import Run, find_runs
 from ..spread import Spread, spread

@@ -8,6 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ..code_digest import report_digest
 from .gather import Material, dataset_label
 from .sections import build
 from .summary import summary
@@ -38,6 +39,7 @@ def render(material: Material, date: str) -> str:
         summary=summary(material),
         sections=build(material),
         date=date,
+        code=report_digest(),
         command=material.make("report"),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),

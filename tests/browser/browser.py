@@ -1,18 +1,12 @@
-"""A headless Chromium through chromedriver: the few commands of W3C WebDriver that tests need."""
+"""A headless Chromium, driven by Selenium, with the few words that tests of pages need."""
 
-import base64
 import contextlib
-import json
 import shutil
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FLAGS = [
+FLAGS = (
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
@@ -24,15 +18,15 @@ FLAGS = [
     "--disable-sync",
     "--hide-scrollbars",
     "--force-prefers-reduced-motion",
-]
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+)
+BROWSERS = ("chromium", "google-chrome", "chrome")
 
 
 def missing() -> str | None:
     """Why there is no browser here, or None."""
     if not shutil.which("chromedriver"):
         return "no chromedriver: apt-get install chromium chromium-driver"
-    if not any(map(shutil.which, ("chromium", "google-chrome", "chrome"))):
+    if not any(map(shutil.which, BROWSERS)):
         return "no chromium: apt-get install chromium chromium-driver"
     return None
 
@@ -40,66 +34,45 @@ def missing() -> str | None:
 class Browser:
     """One window."""
 
-    def __init__(self, server: str, folder: Path):
-        self.downloads = folder / "downloads"
-        self.downloads.mkdir(parents=True)
-        options: dict[str, Any] = {
-            "args": [*FLAGS, f"--user-data-dir={folder / 'profile'}"],
-            "prefs": {"download.default_directory": str(self.downloads)},
-        }
-        capabilities = {
-            "browserName": "chrome",
-            "goog:chromeOptions": options,
-            "goog:loggingPrefs": {"browser": "ALL"},
-        }
-        self.address = f"{server}/session"
-        made = self._call("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
-        self.address += f"/{made['sessionId']}"
-        self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
-
-    def _call(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data, method=method)
-        request.add_header("Content-Type", "application/json")
-        try:
-            with urllib.request.urlopen(request, timeout=90) as answer:
-                return json.load(answer)["value"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(json.load(error)["value"]["message"]) from None
+    def __init__(self, driver: Any, downloads: Path):
+        self.driver, self.downloads = driver, downloads
+        self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
 
     def open(self, path: Path) -> None:
-        self._call("POST", "/url", {"url": path.resolve().as_uri()})
+        self.driver.get(path.resolve().as_uri())
 
     def reload(self) -> None:
-        self._call("POST", "/refresh", {})
+        self.driver.refresh()
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What ``script``, the body of a function, returns."""
-        return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+        return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: str, seconds: float = 20.0) -> None:
         """Until the script gives something true; a busy machine needs a moment."""
-        deadline = time.monotonic() + seconds
-        while not self.run(condition):
-            assert time.monotonic() < deadline, f"never true: {condition}"
-            time.sleep(0.1)
+        self._until(lambda: self.run(condition), f"never true: {condition}", seconds)
+
+    def _until(self, condition: Any, message: str, seconds: float = 20.0) -> Any:
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        return WebDriverWait(self.driver, seconds, 0.1).until(lambda _: condition(), message)
 
     def cdp(self, command: str, **parameters: Any) -> Any:
-        return self._call("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+        return self.driver.execute_cdp_cmd(command, parameters)
 
     def console(self) -> list[str]:
         """Errors and warnings since the last call."""
-        entries = self._call("POST", "/se/log", {"type": "browser"})
+        entries = self.driver.get_log("browser")
         return [e["message"] for e in entries if e["level"] in ("SEVERE", "WARNING")]
 
-    def find(self, css: str) -> str:
-        return self._call("POST", "/element", {"using": "css selector", "value": css})[ELEMENT]
+    def find(self, css: str) -> Any:
+        return self.driver.find_element("css selector", css)
 
     def click(self, css: str) -> None:
-        self._call("POST", f"/element/{self.find(css)}/click", {})
+        self.find(css).click()
 
     def type(self, css: str, keys: str) -> None:
-        self._call("POST", f"/element/{self.find(css)}/value", {"text": keys})
+        self.find(css).send_keys(keys)
 
     def size(self, width: int, height: int, phone: bool = False) -> None:
         self.cdp(
@@ -114,35 +87,32 @@ class Browser:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.cdp("Emulation.setEmulatedMedia", media=kind, features=features)
 
-    def screenshot(self, path: Path, whole_page: bool = False) -> None:
-        taken = self.cdp("Page.captureScreenshot", captureBeyondViewport=whole_page)
-        path.write_bytes(base64.b64decode(taken["data"]))
-
     def downloaded(self, pattern: str) -> Path:
         """The file, as soon as it is whole."""
-        for _ in range(200):
-            for path in self.downloads.glob(pattern):
-                if path.suffix != ".crdownload" and path.stat().st_size:
-                    return path
-            time.sleep(0.05)
-        raise AssertionError(f"nothing like {pattern} was saved")
 
-    def close(self) -> None:
-        self._call("DELETE", "")
+        def whole() -> Path | None:
+            found = [p for p in self.downloads.glob(pattern) if p.suffix != ".crdownload"]
+            return next((path for path in found if path.stat().st_size), None)
+
+        return self._until(whole, f"nothing like {pattern} was saved")
 
 
 @contextlib.contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    with subprocess.Popen(
-        ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT
-    ) as driver:
-        try:
-            lines = iter(driver.stdout.readline, "")
-            port = next(line.split()[-1].rstrip(".") for line in lines if "successfully on" in line)
-            browser = Browser(f"http://127.0.0.1:{port}", folder)
-            try:
-                yield browser
-            finally:
-                browser.close()
-        finally:
-            driver.terminate()
+    from selenium import webdriver
+
+    downloads = folder / "downloads"
+    downloads.mkdir(parents=True)
+    options = webdriver.ChromeOptions()
+    options.binary_location = next(filter(None, map(shutil.which, BROWSERS)))
+    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
+        options.add_argument(flag)
+    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    # Ours, and no other that Selenium would look for in the network.
+    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        yield Browser(driver, downloads)
+    finally:
+        driver.quit()

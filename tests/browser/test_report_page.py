@@ -1,14 +1,10 @@
 """The report in a real browser: no errors, figures to be seen, sorting, phone, dark mode, CSV."""
 
 import csv
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
-
 import miniature
+import pytest
 
 from experiments.report.__main__ import main
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from data_prep.files import write_json
 
+from ...code_digest import code_digest
 from ...fairseq_output import Generated, read_generated
 from ...provenance import now, provenance
 from ...run_folder import MANIFEST, Run, find_runs
@@ -36,11 +37,12 @@ class Analysis:
 
     The file holds ``analysis``, ``made`` (runs, settings, versions …), ``fingerprint`` and one of
     ``result``, ``missing`` (why there is none) and ``error``. It is made anew only if an input, a
-    setting or the code has changed, or if it is an error.
+    setting or the code has changed, that of imported modules included, or if it is an error.
     """
 
     compute: Callable[..., dict]  # (run, settings), or (runs, settings) if `together`
-    inputs: Callable[[Run, Settings], list[Path]]  # files of a run that the answer depends on
+    # Every file that is read for a run, beside its manifest.
+    inputs: Callable[[Run, Settings], list[Path]]
     settings: Settings = field(default_factory=dict)  # defaults of the flags
     together: bool = False  # compares the runs of a dataset
 
@@ -72,7 +74,7 @@ class Analysis:
         inputs = {
             f"{run.name}/{file.name}": _state(file)
             for run in runs
-            for file in self.inputs(run, settings)
+            for file in [run.path / MANIFEST, *self.inputs(run, settings)]
         }
         fingerprint = _fingerprint(self.compute, settings, inputs)
         if read_fingerprint(path) == fingerprint:
@@ -178,10 +180,8 @@ def _state(path: Path) -> tuple[int, int] | None:
 
 
 def _fingerprint(compute: Callable, settings: Settings, inputs: dict) -> str:
-    shared = [Path(__file__).with_name(name) for name in ("models.py", "streams.py")]
-    code = [Path(inspect.getfile(compute)), *shared]
-    text = json.dumps([[path.read_text(encoding="utf-8") for path in code], settings, inputs])
-    return hashlib.sha256(text.encode()).hexdigest()
+    code = code_digest(Path(inspect.getfile(compute)))
+    return hashlib.sha256(json.dumps([code, settings, inputs]).encode()).hexdigest()
 
 
 def need(*files: Path) -> None:

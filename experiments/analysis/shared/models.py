@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import sparse_fairseq.register  # noqa: F401
 from data_prep.progress import Progress
+from data_prep.segmentation import RECORD
 from sparse_fairseq.criterions.sparse_criterion import uncounted_symbols
 from sparse_fairseq.generation.decoder_states import attention_of
 from sparse_fairseq.output_transform import OutputTransform
@@ -193,9 +194,10 @@ def _load(checkpoint: Path, changed: int, data: Path) -> Loaded:
     return Loaded(model.cuda() if _cuda() else model, task)
 
 
-def data_files(run: Run, split: str) -> list[Path]:
-    """Binarised target of a split: what an analysis of a model on data depends on beside it."""
-    return sorted(run.bin.glob(f"{split}.*.bin"))
+def data_files(run: Run, *splits: str) -> list[Path]:
+    """What is read of the binarised data to load some splits."""
+    kinds = [f"{split}.*" for split in splits]
+    return [path for kind in ("dict.*.txt", RECORD, *kinds) for path in sorted(run.bin.glob(kind))]
 
 
 def model_inputs(run: Run, settings: dict) -> list[Path]:

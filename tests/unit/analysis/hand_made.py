@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,14 +9,11 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.models import FairseqEncoderDecoderModel
+from table_models import EOS, IDENTITY, PAD, TableDecoder, TableEncoder
 
 from experiments.analysis.shared.models import Loaded
 from experiments.run_folder import Run
 from sparse_fairseq.output_transform import attach_output_transform
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "generation"))
-
-from table_models import EOS, IDENTITY, PAD, TableDecoder, TableEncoder
 
 A, B, C = 4, 5, 6  # the words
 MADE_UP = 7

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.commands import ROOT
+from experiments.paths import ROOT
 from experiments.plan import Plan, make_plan
 from experiments.run import parse
 from sparse_fairseq.errors import UsageError

@@ -5,16 +5,12 @@ import io
 import json
 import re
 import shutil
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import miniature
+import pytest
 
 from experiments.papers import published
 from experiments.report import sections
