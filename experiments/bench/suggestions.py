@@ -13,7 +13,7 @@ import torch
 from ..analysis.shared.analysis import add_runs, expand
 from ..explore.answers import suggestions, translation
 from ..explore.catalogue import open_predictor, settle
-from ..runs import Run, read_lines
+from ..run_folder import Run, read_lines
 from .common import write_csv
 
 

@@ -51,6 +51,10 @@ class Analysis:
         """That of its file."""
         return Path(inspect.getfile(self.compute)).stem
 
+    def files(self, run: Run, settings: Settings) -> list[Path]:
+        """All that an answer about the run depends on; they need not be there."""
+        return [run.path / MANIFEST, *self.inputs(run, settings)]
+
     def perform(self, runs: Sequence[Run], settings: Settings | None = None) -> list[str]:
         """Answers for these runs; returns one line for each that failed. The others go on."""
         settings = {**self.settings, **(settings or {})}
@@ -74,7 +78,7 @@ class Analysis:
         inputs = {
             f"{run.name}/{file.name}": _state(file)
             for run in runs
-            for file in [run.path / MANIFEST, *self.inputs(run, settings)]
+            for file in self.files(run, settings)
         }
         fingerprint = _fingerprint(self.compute, settings, inputs)
         if read_fingerprint(path) == fingerprint:
