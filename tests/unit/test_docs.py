@@ -12,6 +12,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 # Flags of programs that are neither fairseq's nor ours.
 FOREIGN = {"--no-build-isolation", "--nproc-per-node", "--nnodes", "--rdzv-endpoint", "--help"}
 FOREIGN |= {"--standalone", "--node-rank", "--master-addr", "--master-port", "--extra-index-url"}
+FOREIGN |= {"--config-dir", "--config-name"}  # Hydra
 FOREIGN |= {"--rdzv-backend", "--rdzv-id", "--nproc_per_node", "--headless", "--local-ranks-filter"}
 MODULES = re.compile(r"python -m ((?:sparse_fairseq|data_prep|experiments)[\w.]*)")
 
