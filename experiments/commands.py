@@ -12,7 +12,7 @@ from sparse_fairseq.errors import UsageError
 
 from .config import Config, Flags
 from .paths import readable
-from .systems import system_flags
+from .systems import find_system, system_flags
 
 # What no config need say. fairseq makes the batches of all epochs in the first one after a start;
 # making them anew for each epoch lets an interrupted run end as one that was not.
@@ -165,9 +165,18 @@ def meeting_port(save_dir: Path) -> int:
 
 
 def generate_command(
-    config: Config, split: str, bin_dir: Path, checkpoints: list[Path], workers: Workers
+    config: Config,
+    system: str,
+    split: str,
+    bin_dir: Path,
+    checkpoints: list[Path],
+    workers: Workers,
 ) -> list[str]:
     flags = {key: value for key, value in config.generate.items() if value is not None}
+    if (
+        solver := find_system(system).solver
+    ) != "auto":  # what was trained with it is timed with it
+        flags = {**flags, "decoding-solver": solver}
     path = ":".join(readable(checkpoint) for checkpoint in checkpoints)
     device = {"cpu": True} if "cpu" in workers.flags else {}
     # fairseq leaves out sentences that do not fill a batch of the multiple, 8 by default.

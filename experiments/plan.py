@@ -129,7 +129,8 @@ class Plan:
 
     def generate_command(self, run: Run, split: str, workers: Workers) -> list[str]:
         checkpoints = [self._decoded(member) for member in self.members(run)]
-        return generate_command(self.config, split, self.data / "bin", checkpoints, workers)
+        bin_dir = self.data / "bin"
+        return generate_command(self.config, run.system, split, bin_dir, checkpoints, workers)
 
     def _decoded(self, run: Run) -> Path:
         return run.decoded_checkpoint(self.config.train)

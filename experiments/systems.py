@@ -39,6 +39,11 @@ class System:
         return (self.criterion or {}).get("criterion") != "alpha_relu_loss"
 
     @property
+    def solver(self) -> str:
+        """How entmax's threshold is found, in training and in decoding."""
+        return (self.criterion or {}).get("solver", "auto")
+
+    @property
     def can_train(self) -> bool:
         return self.dense or self.criterion is not None
 

@@ -22,6 +22,7 @@ from data_prep.progress import track
 from sparse_fairseq.generation import SparseSequenceGenerator
 
 from ..run_folder import Run
+from ..systems import describe
 from .examples import one_run_per_system
 from .shared.analysis import Analysis, NotMeasured
 from .shared.models import Loaded, data_files, load
@@ -40,6 +41,7 @@ def compute(runs: list[Run], settings: dict) -> dict:
     with clock.threads():
         for run, beam in track(turns * settings["rounds"], label, total, "turns"):
             loaded = load(run)  # one model in memory at a time
+            loaded.transform.solver = describe(run.system).solver
             samples = first_batches(loaded, split, settings["sentences"])
             found = decode(loaded, samples, beam, run, clock)
             seconds.setdefault((run.system, beam), []).append(found)

@@ -303,8 +303,9 @@ def _config_names() -> list[str]:
 
 def dataset_label(name: str) -> str:
     """IWSLT14 De→En for iwslt14_de_en."""
-    if name.endswith("_alphas"):
-        return f"{dataset_label(name.removesuffix('_alphas'))}, grid of α"
+    for end, letter in (("_alphas", "α"), ("_taus", "τ")):
+        if name.endswith(end):
+            return f"{dataset_label(name.removesuffix(end))}, grid of {letter}"
     if match := re.fullmatch(r"(\w+)_([a-z]{2})_([a-z]{2})", name):
         short = match[1].startswith(("iwslt", "wmt", "kftt"))
         family = match[1].upper() if short else match[1].capitalize()

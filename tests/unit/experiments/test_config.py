@@ -176,7 +176,7 @@ def words(settings: dict, workers: Workers) -> list[str]:
     ("dataset", "gpus", "flags"),
     [
         ("demo", 2, ["--max-tokens=1024", "--update-freq=1"]),
-        ("wmt14_en_de", 8, ["--max-tokens=2048", "--update-freq=1"]),
+        ("wmt14_en_de", 16, ["--max-tokens=2048", "--update-freq=1"]),
         ("iwslt17_de_en", 4, ["--batch-size=16", "--update-freq=1"]),
         ("iwslt14_de_en", 16, ["--max-tokens=2048", "--update-freq=1"]),
     ],

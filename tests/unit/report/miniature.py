@@ -129,6 +129,7 @@ def write_analyses(folder: Path, system: str, seed: int) -> None:
         ("keystrokes", keystrokes(system)),
         ("attention", attention(system)),
         ("energy", energy(seed)),
+        ("parameters", {"parameters": 46_937_088, "embeddings": 15e6, "vocabulary": VOCABULARY}),
     ):
         write(folder / f"{name}.json", answer(name, result, split="valid"))
 
