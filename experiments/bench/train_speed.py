@@ -34,7 +34,8 @@ from sparse_fairseq.output_transform import OutputSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = {
-    "softmax": ["--criterion=cross_entropy"],
+    "softmax": ["--criterion=cross_entropy"],  # fairseq's own, to which the others are compared
+    "softmax_loss": ["--criterion=softmax_loss"],
     "relu15": ["--criterion=alpha_relu_loss", "--alpha=1.5", "--tau=0"],
     "entmax15": ["--criterion=entmax_loss", "--alpha=1.5"],
     "sparsemax": ["--criterion=sparsemax_loss"],
@@ -142,16 +143,14 @@ class Bench:
         support = self.args.support
         with torch.no_grad():
             self.output.weight.copy_(self.plain_weight)
-            settings = OutputSettings()
-            if system != "softmax":
+            settings = getattr(criterion, "requested", OutputSettings())
+            if settings.kind == "alpha_relu":
+                tau = tau_for_support(self.features(), self.plain_weight, support)
+                settings = replace(settings, tau=tau)
+            elif settings.alpha > 1:
                 h = self.features()
-                settings = criterion.requested
-                if settings.kind == "alpha_relu":
-                    tau = tau_for_support(h, self.plain_weight, support)
-                    settings = replace(settings, tau=tau)
-                else:
-                    scale = scale_for_support(h, self.plain_weight, settings.alpha, support)
-                    self.output.weight.mul_(scale)
+                scale = scale_for_support(h, self.plain_weight, settings.alpha, support)
+                self.output.weight.mul_(scale)
             self.model.decoder.output_transform.settings = settings
 
     def features(self) -> torch.Tensor:
@@ -220,14 +219,14 @@ def profile(bench: Bench) -> list[dict]:
         known = {part: watch.seconds[part] for part in PARTS[:-1]}
         known["rest of the model"] = total - sum(known.values())
         row = {"system": system} | {part: round(1e3 * known[part]) for part in PARTS}
-        print(f"  {system:<12}" + "".join(f"{row[part]:>9}" for part in PARTS))
+        print(f"  {system:<14}" + "".join(f"{row[part]:>9}" for part in PARTS))
         rows.append(row)
     return rows
 
 
 def report(seconds: dict[str, list[float]], logged: dict, args: argparse.Namespace) -> list[dict]:
     rows = []
-    print(f"{'system':<12}{'words/s':>9}{'× softmax':>11}  [lowest, highest]{'support':>10}")
+    print(f"{'system':<14}{'words/s':>9}{'× softmax':>11}  [lowest, highest]{'support':>10}")
     for system, rounds in seconds.items():
         # Ratios within a round, which saw the same machine.
         ratios = [b / a for a, b in zip(rounds, seconds["softmax"], strict=True)]
@@ -240,7 +239,7 @@ def report(seconds: dict[str, list[float]], logged: dict, args: argparse.Namespa
             "support": logged[system].get("support", "all"),
         }
         print(
-            f"{system:<12}{row['wps']:>9}{row['ratio']:>11.3f}  "
+            f"{system:<14}{row['wps']:>9}{row['ratio']:>11.3f}  "
             f"[{row['lowest']:.2f}, {row['highest']:.2f}]{row['support']:>16}"
         )
         rows.append(row)
