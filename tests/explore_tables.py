@@ -95,13 +95,13 @@ def predictor_of(
     return Predictor(model.eval(), (dictionary, dictionary), languages, generator)
 
 
-def houses_catalogue() -> list[Entry]:
+def houses_catalogue(rows: dict = HOUSES) -> list[Entry]:
     """A sparse run, a dense one and a broken one."""
     examples = ("the house", "the <b>green</b> house")
     common = {"source": "xx", "target": "yy", "examples": examples}
     broken = "houses/relu15/seed1/checkpoints/checkpoint_best.pt is missing"
     return [
-        Entry("houses/entmax15/seed1", "1.5-entmax", predictor=predictor_of(HOUSES), **common),
+        Entry("houses/entmax15/seed1", "1.5-entmax", predictor=predictor_of(rows), **common),
         Entry("houses/softmax/seed1", "softmax", predictor=softmax_houses(), **common),
         Entry("houses/relu15/seed1", "α-ReLU", problem=broken),
     ]

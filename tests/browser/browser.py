@@ -38,8 +38,9 @@ class Browser:
         self.driver, self.downloads = driver, downloads
         self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
 
-    def open(self, path: Path) -> None:
-        self.driver.get(path.resolve().as_uri())
+    def open(self, page: Path | str) -> None:
+        """A file, or an address."""
+        self.driver.get(page if isinstance(page, str) else page.resolve().as_uri())
 
     def reload(self) -> None:
         self.driver.refresh()
