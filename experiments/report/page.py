@@ -16,7 +16,7 @@ from .summary import summary
 HERE = Path(__file__).parent
 
 
-def render(material: Material, date: str) -> str:
+def render(material: Material, date: str, command: str | None = None) -> str:
     """The page. Only ``date`` differs between two calls with the same material."""
     # All that comes from data is escaped; only what is marked as HTML by us is not.
     environment = Environment(
@@ -40,7 +40,7 @@ def render(material: Material, date: str) -> str:
         sections=build(material),
         date=date,
         code=report_digest(),
-        command=material.make("report"),
+        command=command or material.make("report"),
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=digest,

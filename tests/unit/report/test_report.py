@@ -609,6 +609,8 @@ def test_same_runs_give_the_same_bytes(runs, html):
 def test_the_command_writes_the_page(runs, capsys):
     main([DATASET, "--runs-root", str(runs)])
     path = runs / DATASET / "report.html"
+    made_by = f"python -m experiments.report {DATASET} --runs-root={runs}"
+    assert made_by in path.read_text(encoding="utf-8")
     assert capsys.readouterr().out == f"report: {path}\n"
     Page(path.read_text(encoding="utf-8"))
     with pytest.raises(UsageError, match="wmt14_en_de is not there: run make wmt14_en_de first"):
