@@ -24,13 +24,16 @@ from ._problem import RowStats
 from .fused import linear_alpha_relu_loss, linear_entmax_loss
 from .losses import alpha_relu_loss, entmax_loss, sparsemax_loss
 from .mappings import alpha_relu, entmax, entmax_threshold, sparsemax
-from .modules import AlphaReLULoss, EntmaxLoss, SparsemaxLoss
+from .modules import AlphaReLU, AlphaReLULoss, Entmax, EntmaxLoss, Sparsemax, SparsemaxLoss
 from .tau import batch_tau, gaussian_support, gaussian_tau, xavier_tau
 
 __all__ = [
+    "AlphaReLU",
     "AlphaReLULoss",
+    "Entmax",
     "EntmaxLoss",
     "RowStats",
+    "Sparsemax",
     "SparsemaxLoss",
     "alpha_relu",
     "alpha_relu_loss",

@@ -44,6 +44,7 @@ def check_alpha(alpha: float | Tensor, minimum: float = 1.0, strict: bool = Fals
             got = wrong.flatten()[0].item()
             raise ValueError(f"alpha must be {at_least} {minimum:g} and finite, got {got}")
         return
+    alpha = number(alpha)
     if not math.isfinite(alpha) or alpha < minimum or (strict and alpha == minimum):
         raise ValueError(f"alpha must be {at_least} {minimum:g} and finite, got {alpha}")
 
@@ -121,7 +122,7 @@ def check_tau(tau: float | Tensor) -> None:
     if isinstance(tau, Tensor):
         finite = not may_look(tau) or bool(tau.isfinite().all())
     else:
-        finite = math.isfinite(tau)
+        finite = math.isfinite(number(tau))
     if not finite:
         raise ValueError(f"tau must be finite, got {tau}")
 

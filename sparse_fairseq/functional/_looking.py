@@ -5,6 +5,8 @@ from torch import Tensor
 
 
 def may_look(tensor: Tensor) -> bool:
-    """Whether values may be read to decide or to complain: elsewhere that waits for the device, or
-    breaks the graph."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether values may be read to decide or to complain: elsewhere that waits for the device,
+    breaks the graph, or has no answer (a sample of ``torch.func.vmap`` has no value of its own)."""
+    if tensor.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -114,13 +114,14 @@ def newton(
     looks, exponent = may_look(x), alpha - 1.0
     if isinstance(exponent, Tensor):
         exponent = exponent.to(u.dtype)
+    limit = tolerance * exponent
     for _ in range(steps if looks else min(steps, BLIND_STEPS)):
         total, slope = power_sums(x, u, alpha, buffers)
         step = _step(total, alpha, exponent) / slope
         u = u + step
         if not looks:
             continue
-        far = step.abs() > tolerance * exponent * (1.0 - u)
+        far = (step if buffers is not None else step.abs()) > limit * (1.0 - u)
         count = int(far.count_nonzero())
         if count == 0:
             break

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from . import _tsallis
@@ -75,8 +74,10 @@ class Target:
             q = self.rows.to(dtype)
             return q.lerp(torch.full_like(q, 1 / self.classes), self.smoothing)
         assert self.index is not None
-        q = F.one_hot(self.index, self.classes).to(dtype)
-        return q * (1 - self.smoothing) + self.smoothing / self.classes
+        # Not F.one_hot, which reads the indices on the host.
+        rest, index = self.smoothing / self.classes, self.index[:, None]
+        q = torch.full((len(index), self.classes), rest, dtype=dtype, device=index.device)
+        return q.scatter(1, index, 1 - self.smoothing + rest)
 
     def likeliest(self) -> Tensor:
         """The class that counts as the right one."""

@@ -6,6 +6,8 @@ gradient.
 Arguments and autograd are here; the routes (see ``_routes``) compute.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -65,7 +67,7 @@ class _LinearFenchelYoung(torch.autograd.Function):
             layer = Layer(h.detach(), weight.detach(), None if bias is None else bias.detach())
             target = Target(index, soft, call.smoothing, len(weight))
             mapping, route_ = call.mapping.with_alpha(alpha_rows), route(call.route)
-            with torch.autocast(h.device.type, enabled=False):
+            with _without_autocast(h):
                 if call.reduce:
                     done = route_.linear_losses(layer, mapping, target, live, wanted, scale)
                     gradients = done.gradients
@@ -82,6 +84,13 @@ class _LinearFenchelYoung(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             grad_alpha = alpha_gradient(slope, upstream.to(scale.dtype) * scale, live)
         return *gradients, grad_alpha, *(None,) * 7
+
+
+def _without_autocast(h: Tensor) -> AbstractContextManager:
+    device = h.device.type
+    if not torch.amp.is_autocast_available(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)
 
 
 def _scaled(gradients: list[Tensor | None], upstream: Tensor) -> list[Tensor | None]:
@@ -106,7 +115,8 @@ def _check_shapes(h: Tensor, weight: Tensor, bias: Tensor | None) -> None:
 def _as_linear_would(h: Tensor, weight: Tensor, bias: Tensor | None) -> Layer:
     """The dtypes that F.linear would compute in, which must be one."""
     device = h.device.type
-    if torch.is_autocast_enabled(device) and h.dtype != torch.float64:
+    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if autocast and h.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(device)
         h, weight = h.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
@@ -146,7 +156,7 @@ def linear_fenchel_young_loss(
         slope=enabled and alpha_rows is not None and alpha_rows.requires_grad,
         stats=options.return_stats,
     )
-    with torch.autocast(h.device.type, enabled=False):
+    with _without_autocast(h):
         loss, *stats = _LinearFenchelYoung.apply(
             rows,
             weight,

@@ -237,11 +237,18 @@ class _Gradients:
         if of_h:
             self.of_h.append((grad @ weight).to(self.dtype))
         if of_weight:
-            part = (grad.t() @ h[rows]).to(self.dtype)
-            self.of_weight = part if self.of_weight is None else self.of_weight.add_(part)
+            self._add_to_weight(grad, h[rows])
         if of_bias and bias is not None:
             sums = grad.sum(0, dtype=self.dtype)
             self.of_bias = sums if self.of_bias is None else self.of_bias.add_(sums)
 
+    def _add_to_weight(self, grad: Tensor, h: Tensor) -> None:
+        if self.of_weight is not None and h.dtype == self.dtype:
+            self.of_weight.addmm_(grad.t(), h)
+            return
+        part = (grad.t() @ h).to(self.dtype)
+        self.of_weight = part if self.of_weight is None else self.of_weight.add_(part)
+
     def found(self) -> list[Tensor | None]:
-        return [torch.cat(self.of_h) if self.of_h else None, self.of_weight, self.of_bias]
+        of_h = self.of_h[0] if len(self.of_h) == 1 else torch.cat(self.of_h) if self.of_h else None
+        return [of_h, self.of_weight, self.of_bias]
