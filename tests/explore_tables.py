@@ -107,7 +107,7 @@ def houses_catalogue(rows: dict = HOUSES) -> list[Entry]:
     ]
 
 
-def softmax_houses() -> Predictor:
+def softmax_houses(**generator) -> Predictor:
     """The same preferences, but nothing is impossible."""
     logits = {last: {w: 6 + 4 * p for w, p in row.items()} for last, row in HOUSES.items()}
-    return predictor_of(logits, SOFTMAX)
+    return predictor_of(logits, SOFTMAX, **generator)

@@ -1,5 +1,6 @@
 """From a predictor to what the page shows: values that JSON can hold."""
 
+import math
 from collections.abc import Sequence
 
 from .next_words import FULL, Candidate, NextWords
@@ -18,7 +19,7 @@ def translation(
     words, proof = list(given), None
     if not end:
         words, hypothesis = predictor.translate(source, given)
-        proof = _proof(hypothesis)
+        proof = _proof(predictor, hypothesis)
     shown = [
         _place(predictor, source, words[:i], word, is_given=i < len(given))
         for i, word in enumerate(words)
@@ -60,10 +61,15 @@ def _place(
     }
 
 
-def _proof(hypothesis: dict) -> dict:
-    """What the generator knows about its own result."""
+def _proof(predictor: Predictor, hypothesis: dict) -> dict:
+    """What the generator knows about its own result, by the score with which it ranks: whether it
+    is the best of all, or how far from the best it is at most (None: unknown)."""
+    way = "normalized" if predictor.generator.ranking.normalize else "raw"
+    gap = hypothesis["gap"][way]
     return {
-        "best": bool(hypothesis["exact"]["raw"]),
+        "best": bool(hypothesis["exact"][way]),
+        "gap": gap if gap is not None and math.isfinite(gap) else None,
+        "per_piece": way == "normalized",
         "forced": hypothesis["status"] == "forced",
     }
 

@@ -232,9 +232,9 @@ class Card {
     if (proof.best) {
       this.badge.textContent = given ? "proved best after your words" : "proved best";
       this.badge.title = "No other translation has a higher score.";
-    } else if (proof.gap !== null && proof.gap !== undefined) {
+    } else if (proof.gap !== null) {
       this.badge.textContent = `at most ${proof.gap.toFixed(2)} from the best`;
-      this.badge.title = "No translation has a log-score that is higher by more than this.";
+      this.badge.title = `No translation has a log-probability${proof.per_piece ? " per piece" : ""} that is higher by more than this.`;
       this.badge.classList.add("open");
     } else return;
     this.badge.hidden = false;

@@ -151,3 +151,11 @@ def test_characters_of_an_inflection():
     language = Language(record, "xx", Path())
     assert language.words("[V] [PST] draw up") == ["[V]", "[PST]", *"draw", "\u2581", *"up"]
     assert language.joined([*"drew", "\u2581", *"up"]) == "drew up"
+
+
+def test_gap_to_the_best_is_told_where_it_is_known():
+    """A beam of one has dropped "hou@@", with which no sentence is better than 0.3."""
+    found = answers.translation(softmax_houses(beam_size=1), "the house", [])
+    assert not found["proof"]["best"] and found["proof"]["gap"] > 0
+    wide = answers.translation(softmax_houses(beam_size=5), "the house", [])
+    assert wide["proof"]["best"] or wide["proof"]["gap"] <= found["proof"]["gap"]
