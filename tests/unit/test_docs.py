@@ -83,6 +83,14 @@ def test_flags_exist(page):
     assert not unknown - negated, f"{page.name} names flags that do not exist"
 
 
+def test_every_flag_of_ours_is_documented():
+    from sparse_fairseq.flags import our_flags
+
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+    ours = {flag.name for _, flags in our_flags() for flag in flags}
+    assert not {flag for flag in ours if not re.search(rf"{flag}(?![\w-])", text)}
+
+
 @pytest.mark.parametrize("page", pages())
 def test_modules_and_paths_exist(page):
     text = page.read_text(encoding="utf-8")
