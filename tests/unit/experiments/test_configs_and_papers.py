@@ -6,9 +6,11 @@ states and that is not bound here fails a test, and so does a config that says s
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from experiments.commands import Workers, generate_command
 from experiments.config import CONFIGS, Config, load_config
 from experiments.papers import Number, published
 from experiments.systems import find_system
@@ -151,6 +153,19 @@ def test_systems_of_every_number_are_trained_by_the_config_of_its_dataset():
     for number in published():
         if number.dataset and number.system not in not_ours:
             assert number.system in load_config(number.dataset).systems, number.id
+
+
+@pytest.mark.parametrize(
+    "system, flag",
+    [("entmax15_sort", "--decoding-solver=sort"), ("entmax_bisect", "--decoding-solver=bisect")],
+)
+def test_what_was_trained_with_a_solver_is_decoded_with_it(system, flag):
+    """SE timed decoding with a full sort, too (Fig. 4)."""
+    config = load_config("wmt13_en_ru")
+    where = (Path("bin"), [Path("model.pt")], Workers(1, {}))
+    assert flag in generate_command(config, system, "test", *where)
+    usual = generate_command(config, "entmax15", "test", *where)
+    assert not any("solver" in word for word in usual)
 
 
 @pytest.mark.parametrize("name", ["iwslt14_de_en", "wmt14_en_de", "wmt13_en_ru"])
