@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help setup test test-slow wheel docs lint format bench bench-train demo demo-inflection own explore papers clean FORCE
+.PHONY: help setup test test-gpu test-slow wheel docs lint format bench bench-gpu bench-train demo demo-inflection own explore papers clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z<][a-z<>\/ -]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ docs: $(INSTALLED) ## build the documentation as a searchable site into site/, a
 	$(BIN)/mkdocs build --strict -q
 	@echo "open site/index.html"
 
+test-gpu: $(INSTALLED) ## run the tests of the kernels on this machine's GPU (without one they fail); docs/gpu.md
+	$(BIN)/python -m pytest -q -n0 -m gpu tests/gpu
+
 lint: $(INSTALLED) ## check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -65,6 +68,9 @@ bench: $(INSTALLED) bench-train ## time losses, training and decoding beside sof
 	$(BENCH).fused
 	$(BENCH).generation_speed
 	$(BENCH).attention
+
+bench-gpu: $(INSTALLED) ## time the losses on this machine's GPU beside cross-entropy; docs/gpu.md
+	$(BIN)/python -m experiments.bench.gpu
 
 bench-train: $(INSTALLED) ## time updates of fairseq's trainer: a base model, a large vocabulary, the demo's model
 	$(BENCH).train_speed --dim 512 --layers 6

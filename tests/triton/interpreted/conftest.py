@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import FENCE, fenced
+from kernel_cases import FENCE, fenced
 
 from sparse_fairseq.functional._triton import launch
 

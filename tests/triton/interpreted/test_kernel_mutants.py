@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_layer
-import test_losses
-import test_mapping
-from cases import FENCE, scores, targets
+import test_kernel_layer
+import test_kernel_losses
+import test_kernel_mapping
+from kernel_cases import FENCE, scores, targets
 
 from sparse_fairseq.functional import _triton
 from sparse_fairseq.functional._triton.launch import Family
@@ -20,18 +20,18 @@ RELU, ENTMAX = Family(1.5, 0.3), Family(1.5)
 
 
 def one_pass(family, smoothing=0.0):
-    test_losses.check(family, scores(3, 37), targets(3, 37), smoothing)
+    test_kernel_losses.check(family, scores(3, 37), targets(3, 37), smoothing)
 
 
 def not_fitting(request, dtype="float32"):
     monkeypatch = request.getfixturevalue("monkeypatch")
-    test = test_layer.test_rows_that_do_not_fit_into_lists
-    test(test_layer.FAMILIES[0], 0.0, getattr(test_layer.torch, dtype), monkeypatch)
+    test = test_kernel_layer.test_rows_that_do_not_fit_into_lists
+    test(test_kernel_layer.FAMILIES[0], 0.0, getattr(test_kernel_layer.torch, dtype), monkeypatch)
 
 
 def summed_weights(request):
     monkeypatch = request.getfixturevalue("monkeypatch")
-    test_layer.test_half_precision_sums_the_weights_gradient_in_float32(False, monkeypatch)
+    test_kernel_layer.test_half_precision_sums_the_weights_gradient_in_float32(False, monkeypatch)
 
 
 # name: file, what stands there, what stands there instead, the test that must fail
@@ -58,7 +58,7 @@ MUTANTS = {
     ),
     "a NaN that is not seen": (
         "_alpha_relu.py", "wrong = (tl.max(bad, 0) > 0)", "wrong = (tl.max(bad, 0) > 1)",
-        lambda request: test_losses.test_infinities_and_nan(RELU, False, request),
+        lambda request: test_kernel_losses.test_infinities_and_nan(RELU, False, request),
     ),
     "Newton that stops too early": (
         "_math.py", "MAX_STEPS = tl.constexpr(40)", "MAX_STEPS = tl.constexpr(2)",
@@ -77,11 +77,13 @@ MUTANTS = {
     ),
     "a Jacobian without its second term": (
         "_entmax.py", "tl.sum(s * grad, 1, keep_dims=True) * inverse", "0.0 * inverse",
-        lambda request: test_mapping.test_one_alpha(1.5, 7, False, test_mapping.DTYPES[0], request),
+        lambda request: test_kernel_mapping.test_one_alpha(
+            1.5, 7, False, test_kernel_mapping.DTYPES[0], request
+        ),
     ),
     "rescaling that halves nothing": (
         "_rescale.py", "if have != want:", "if have > want:",
-        lambda request: test_losses.test_rescaling(test_losses.DTYPES[0]),
+        lambda request: test_kernel_losses.test_rescaling(test_kernel_losses.DTYPES[0]),
     ),
 }  # fmt: skip
 NUMBERS = {name: number for number, name in enumerate(MUTANTS)}
@@ -99,10 +101,10 @@ def load_copy(folder: Path, name: str, monkeypatch, canaries, edit=None) -> None
         (package / file).write_text(text.replace(old, new))
     monkeypatch.syspath_prepend(folder)
     launch = importlib.import_module(f"{name}.launch")
-    monkeypatch.setattr(launch, "new_output", test_losses.launch.new_output)
-    for module in (test_losses, test_mapping):
+    monkeypatch.setattr(launch, "new_output", test_kernel_losses.launch.new_output)
+    for module in (test_kernel_losses, test_kernel_mapping):
         monkeypatch.setattr(module, "launch", launch)
-    monkeypatch.setattr(test_layer, "linear", importlib.import_module(f"{name}.linear"))
+    monkeypatch.setattr(test_kernel_layer, "linear", importlib.import_module(f"{name}.linear"))
 
 
 @pytest.fixture

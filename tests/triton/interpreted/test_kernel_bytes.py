@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import FAMILIES, name, scores
+from kernel_cases import FAMILIES, name, scores
 from triton.runtime.interpreter import interpreter_builder
 
 from sparse_fairseq.functional._triton import launch

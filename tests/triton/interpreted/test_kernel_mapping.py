@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import DTYPES, TOLERANCE, assert_near, name, scores
+from kernel_cases import DTYPES, TOLERANCE, assert_near, name, scores
 
 from sparse_fairseq.functional import _tsallis, reference
 from sparse_fairseq.functional._triton import launch

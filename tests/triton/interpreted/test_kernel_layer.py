@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import DTYPES, IGNORED, TOLERANCE, assert_near, expected, name
+from kernel_cases import DTYPES, IGNORED, TOLERANCE, assert_near, expected, name
 
 from sparse_fairseq.functional._triton import linear
 from sparse_fairseq.functional._triton._math import LOSS, SUPPORT

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import (
+from kernel_cases import (
     DTYPES,
     FAMILIES,
     IGNORED,

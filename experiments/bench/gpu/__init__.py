@@ -1,0 +1,1 @@
+"""Speed on a GPU, and what was measured where: `make bench-gpu`."""
