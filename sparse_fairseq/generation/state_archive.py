@@ -145,7 +145,7 @@ class StateArchive:
         models = states.ensemble.models if cached else []
         self.models = [ModelArchive(model.decoder) for model in models]
         self.attention, self.support = Rows(), Rows()
-        self.place: dict[int, int] | None = None  # of each node that was kept
+        self.paths: dict[int, list[int]] = {}  # places of the nodes up to each that was kept
         self.count = 0
 
     def add(self, step: int, rows: int, attention: Tensor | None, support: Tensor | None) -> None:
@@ -160,37 +160,42 @@ class StateArchive:
             self.support.add(support)
         self.count += rows
 
-    def keep(self, nodes: list[int]) -> None:
-        """Forgets all others."""
-        self.place = {node: place for place, node in enumerate(nodes)}
+    def keep(self, nodes: list[int], parents: list[int]) -> None:
+        """Forgets all others; parents come before children."""
         places = torch.tensor(nodes, device=self.device)
         for archive in self.models:
             archive.keep(places)
         for rows in (self.attention, self.support):
             rows.keep(places)
+        self.count = 0
+        self._locate(nodes, parents)
+        self.count = len(nodes)
 
-    def file(self, nodes: list[int], step: int, attention, support) -> None:
+    def _locate(self, nodes: list[int], parents: list[int]) -> None:
+        for place, (node, parent) in enumerate(zip(nodes, parents, strict=True), self.count):
+            self.paths[node] = [*self.paths.get(parent, ()), place]
+
+    def file(self, nodes: list[int], parents: list[int], step: int, attention, support) -> None:
         """As `add`, for nodes that come after a `keep`."""
-        first = len(self.place)
-        self.place.update({node: first + i for i, node in enumerate(nodes)})
+        self._locate(nodes, parents)
         self.add(step, len(nodes), attention, support)
 
-    def restore(self, paths: list[list[int]], sentences: list[int]) -> None:
-        """Prepares the models for the token after each of these prefixes."""
+    def restore(self, nodes: list[int], sentences: list[int]) -> None:
+        """Prepares the models for the tokens after those of these nodes (-1: the first)."""
         order = torch.tensor(sentences, device=self.device)
         ensemble = self.states.ensemble
         self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
-        if not paths[0] or not self.models:
+        if nodes[0] < 0 or not self.models:
             self.states.incremental = [{} for _ in ensemble.models]
             return
-        places = torch.tensor([[self.place[n] for n in path] for path in paths], device=self.device)
-        self.states.incremental = [archive.state_of(places, order) for archive in self.models]
+        paths = torch.tensor([self.paths[node] for node in nodes], device=self.device)
+        self.states.incremental = [archive.state_of(paths, order) for archive in self.models]
 
-    def history(self, rows: Rows, path: list[int]) -> Tensor | None:
+    def history(self, rows: Rows, node: int) -> Tensor | None:
         """[..., tokens] what was recorded of a prefix."""
         if rows.buffer is None:
             return None
-        places = torch.tensor([self.place[n] for n in path], device=self.device)
+        places = torch.tensor(self.paths[node], device=self.device)
         return rows.table()[places].movedim(0, -1)
 
 
