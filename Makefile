@@ -14,6 +14,7 @@ help: ## list the targets
 	@echo "  make <dataset>/<system>/seed<N>     one run (…/train, …/generate, …/score: one stage)"
 	@echo "  make <dataset>/<system>/ensemble    decode with the models of all seeds"
 	@echo "  make <dataset>/report               tables and figures in runs/<dataset>/report.html"
+	@echo "  make <dataset>/exact                search errors and model errors, with proofs, and the report"
 	@echo "  make clean-<dataset>                remove its data and runs, after a question"
 	@echo "datasets: $(DATASETS)"
 	@echo "options:  RAW=dir SEEDS=\"1 2 3\" EPOCHS=n GPUS=n JOBS=n LANGUAGES=\"…\" RUNS=dir DATA=dir CONFIGS=dir; make -n shows all commands"
@@ -118,7 +119,11 @@ $(DATASETS): $(INSTALLED)
 	+@$(RUN) $@ $(if $(filter %_alphas,$@),--report) $(OPTIONS) $(OWN_CONFIGS)
 
 # <dataset>/data, <dataset>/report, <dataset>/<system>/seed<N>, <dataset>/<system>/seed<N>/<stage>
+# <dataset>/exact: search errors and model errors of its runs, and the page that shows them
 define dataset_targets
+$(1)/exact: $(INSTALLED) FORCE
+	+@$(if $(DRY_RUN),echo) $(BIN)/python -m experiments.analysis "$(RUNS)/$(1)" --only exact_search
+	+@$(RUN) $(1) report $(OPTIONS) $(OWN_CONFIGS)
 $(1)/%: $(INSTALLED) FORCE
 	+@$(RUN) $$(subst /, ,$$@) $(OPTIONS) $(OWN_CONFIGS)
 endef

@@ -24,6 +24,7 @@ def dictionary(size: int = 24, made_up: int = 4) -> Dictionary:
 def make_task(vocab: int = 24, made_up: int = 4, **config) -> SparseTranslationTask:
     symbols = dictionary(vocab, made_up)
     unset = {"finetune_from_model": None, "train_subset": "train", "save_dir": "/nonexistent"}
+    unset |= {"results_path": None, "post_process": None, "gen_subset": "test"}
     return SparseTranslationTask(SparseTranslationConfig(**{**unset, **config}), symbols, symbols)
 
 

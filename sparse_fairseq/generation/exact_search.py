@@ -19,6 +19,7 @@ from torch import Tensor
 from .errors import GenerationError
 from .sentence import Ended, Sentence
 
+EXACT_BUDGET = 400  # evaluations of a sentence, if nothing else is said
 TOKENS = 32  # of the best next tokens of each prefix that are kept
 MORE_TOKENS = 16  # times as many, when the last of them was good enough, too
 NARROW = 3  # prefixes of each length and sentence in the first sweep

@@ -9,8 +9,9 @@ from fairseq import search
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor, nn
 
-from . import strategies
+from . import decision, strategies
 from .batch_search import BatchSearch
+from .decision import DECISIONS, UTILITIES
 from .errors import GenerationError
 from .sentence import Ranking
 from .shortlist import can_shortlist, is_sparse, sums_to_one
@@ -43,7 +44,14 @@ class SparseSequenceGenerator(nn.Module):
     - ``status``: "finished", or "forced" if the models give no hypothesis a score: then this is
       the best unfinished one, closed with EOS, and its score is −inf;
     - ``exact``: {"raw", "normalized"}, whether this is provably the best of all sentences, by the
-      sum of log-scores and by that sum divided by length ** len_penalty;
+      sum of log-scores and by that sum divided by length ** len_penalty (of the sentences within
+      the maximum length);
+    - ``bound``, ``gap``: {"raw", "normalized"}, a proven upper bound on the best score of all, and
+      its distance to this one in nats (0: proved); None where nothing is known;
+    - ``proved``: whether this is provably the n-th best, if it stands in the n-th place;
+    - ``mass``: (least, most) probability of all sentences together: what the list has, and what it
+      may miss; None for scores that are no probabilities;
+    - ``expected_utility``, with `decision="mbr"`;
     - ``exhaustive``: whether the list holds every sentence with a non-zero score;
     - ``support``, with `return_support`: how many tokens had a non-zero score at each step.
 
@@ -58,6 +66,14 @@ class SparseSequenceGenerator(nn.Module):
         When the search of a sentence ends whose list of finished hypotheses is full: "full": at
         once, as in fairseq; "ahead": when no unfinished one has a larger total than the n-th best
         of them; "auto": ahead for sparse models, full for softmax.
+    exact_budget
+        How many prefixes may be evaluated for a sentence after the beam has ended, to prove that
+        its result is the best or to find the best; 0: none.
+    enumerate_mass
+        Go on, within that budget, until the hypotheses have this share of the probability.
+    decision, utility, to_text
+        "map": best score first; "mbr": highest expected utility ("chrf", "bleu", "edit") first;
+        `to_text` makes a string of a hypothesis' tokens for it.
     """
 
     def __init__(
@@ -88,6 +104,9 @@ class SparseSequenceGenerator(nn.Module):
         return_support=False,
         exact_budget=0,
         enumerate_mass=None,
+        decision="map",
+        utility="chrf",
+        to_text=None,
     ):
         super().__init__()
         if beam_size < 1:
@@ -96,6 +115,8 @@ class SparseSequenceGenerator(nn.Module):
             raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
         _check_choice("--end-search", end_search, END_SEARCH)
         _check_choice("--score-normalization", score_normalization, SCORE_NORMALIZATIONS)
+        _check_choice("--decision", decision, DECISIONS)
+        _check_choice("--utility", utility, UTILITIES)
         self.model = models if isinstance(models, EnsembleModel) else EnsembleModel(models)
         self.model.eval()
         self.tgt_dict = tgt_dict
@@ -105,6 +126,8 @@ class SparseSequenceGenerator(nn.Module):
         self.vocab_size = len(tgt_dict)
         self.beam_size = min(beam_size, self.vocab_size - 1)  # padding is never selected
         self.exact_budget, self.enumerate_mass = exact_budget, enumerate_mass
+        self.decision, self.utility = decision, utility
+        self.to_text = to_text or tgt_dict.string
         self.nbest = nbest or self.beam_size
         if not exact_budget:
             self.nbest = min(self.nbest, self.beam_size)
@@ -128,6 +151,7 @@ class SparseSequenceGenerator(nn.Module):
         self.lm_model, self.lm_weight = lm_model, lm_weight
         if lm_model is not None:
             lm_model.eval()
+        self._check_exact_search()
         self.score_normalization, self.end_search = score_normalization, end_search
         self.return_support = return_support
         made_up = [i for i, s in enumerate(tgt_dict.symbols) if s.startswith("madeupword")]
@@ -152,7 +176,28 @@ class SparseSequenceGenerator(nn.Module):
     ) -> list[list[dict]]:
         """Hypotheses of each sentence of a batch, best first. As in fairseq, `models` is not
         used: the generator has its own."""
-        return BatchSearch(self, sample, prefix_tokens, constraints, bos_token).run()
+        found = BatchSearch(self, sample, prefix_tokens, constraints, bos_token).run()
+        if self.decision == "mbr":
+            measure = decision.utility(self.utility)
+            found = [decision.most_useful_first(f, self.to_text, measure) for f in found]
+        return found
+
+    def _check_exact_search(self) -> None:
+        if self.exact_budget < 0:
+            raise GenerationError(f"--exact-budget must not be negative, got {self.exact_budget}")
+        mass = self.enumerate_mass
+        if mass is not None and not 0 < mass <= 1:
+            raise GenerationError(f"--enumerate must be above 0 and at most 1, got {mass}")
+        if not self.exact_budget:
+            return
+        flag = "--exact-search" if mass is None else "--enumerate"
+        if not strategies.is_plain(self.search) or self.match_source_len:
+            raise GenerationError(
+                f"{flag} is for beam search: drop the flags of sampling, of diverse, constrained "
+                "or length-matched search"
+            )
+        if self.lm_model is not None:
+            raise GenerationError(f"{flag} does not work with a language model: drop --lm-path")
 
     def output(self) -> Output:
         """Asked anew for each batch: a model gets its transform's settings when its checkpoint or
@@ -162,6 +207,13 @@ class SparseSequenceGenerator(nn.Module):
         renormalize = self.score_normalization == "renormalize" and not known
         plain = self.lm_model is None and not renormalize and not self.return_support
         usual = self.model.has_encoder() and self.model.has_incremental_states()
+        if self.enumerate_mass is not None and (
+            not (known or renormalize) or self.rules.unk_penalty != 0
+        ):
+            raise GenerationError(
+                "--enumerate needs probabilities: use --score-normalization renormalize with "
+                "α-ReLU, and no --unkpen"
+            )
         bounded = (known or renormalize) and self.lm_model is None
         return Output(
             sums_to_one=known or renormalize,

@@ -28,7 +28,9 @@ from ..generation import (
     SparseSequenceGeneratorWithAlignment,
     SparseSequenceScorer,
 )
-from ..generation.report import ExactnessReport, output_of_command
+from ..generation.decision import DECISIONS, UTILITIES
+from ..generation.exact_search import EXACT_BUDGET
+from ..generation.report import ExactnessReport
 from ..generation.search_flags import check_search_flags
 from ..generation.shortlist import transform_of
 from ..optim import tell_validation_loss
@@ -68,6 +70,34 @@ class SparseTranslationConfig(TranslationConfig):
             "give the same scores, and only auto looks at the best words alone"
         },
     )
+    exact_search: bool = field(
+        default=False,
+        metadata={
+            "help": "after beam search, go on until the translation is provably the best, or the "
+            "budget is spent"
+        },
+    )
+    exact_budget: int = field(
+        default=EXACT_BUDGET,
+        metadata={"help": "prefixes that --exact-search may evaluate for a sentence, at most"},
+    )
+    enumerate: Optional[float] = field(  # noqa: UP045
+        default=None,
+        metadata={
+            "help": "go on until the sentences found have this share of the probability, or the "
+            "budget is spent; --nbest says how many are printed"
+        },
+    )
+    decision: ChoiceEnum(list(DECISIONS)) = field(
+        default="map",
+        metadata={
+            "help": "print the best hypothesis by its score first (map), or the one with the "
+            "highest expected --utility under the probabilities of all that were found (mbr)"
+        },
+    )
+    utility: ChoiceEnum(list(UTILITIES)) = field(
+        default="chrf", metadata={"help": "of --decision mbr, by sacrebleu; edit: 100 - TER"}
+    )
     validate_with_ema: bool = field(
         default=False,
         metadata={
@@ -79,6 +109,9 @@ class SparseTranslationConfig(TranslationConfig):
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
     save_dir: str = II("checkpoint.save_dir")
     quiet: bool = II("common_eval.quiet")
+    results_path: Optional[str] = II("common_eval.results_path")  # noqa: UP045
+    post_process: Optional[str] = II("common_eval.post_process")  # noqa: UP045
+    gen_subset: str = II("dataset.gen_subset")
 
 
 @register_task("sparse_translation", dataclass=SparseTranslationConfig)
@@ -92,12 +125,19 @@ class SparseTranslationTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self.output_start = OutputStart(cfg)
         self._train_iterator = None
-        self._decoding_iterator = None
+        self.serves_command = False  # and not a program that has loaded a checkpoint
+        self._exactness = None  # an ExactnessReport while a command decodes
+        self._reported_iterator = None
         self._subsets_validated = 0
         self._cpu_seconds = 0.0  # of all updates so far, of this process
         self._update_began = None
-        self._exactness = None  # an ExactnessReport while fairseq-generate runs
         self._averaged = None  # the EMA model that validation's generator decodes with
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        task = super().setup_task(cfg, **kwargs)
+        task.serves_command = not kwargs.get("from_checkpoint", False)
+        return task
 
     def build_model(self, cfg, from_checkpoint=False):
         model = super().build_model(cfg, from_checkpoint)
@@ -107,6 +147,7 @@ class SparseTranslationTask(TranslationTask):
     def build_criterion(self, cfg, from_checkpoint=False):
         criterion = super().build_criterion(cfg, from_checkpoint)
         self.output_start.of_criterion(criterion)
+        self._exactness = None  # what is decoded from now on is for validation
         return criterion
 
     def load_dataset(self, split, epoch=1, combine=False, **kwargs):
@@ -142,7 +183,9 @@ class SparseTranslationTask(TranslationTask):
             self._train_iterator = iterator
             if missing := left_out(dataset, iterator.frozen_batches, max_positions, multiple):
                 logger.info(f"the training set: {missing}")
-        self._decoding_iterator = iterator
+        self._reported_iterator = iterator
+        if self._exactness is not None:
+            self._exactness.begin(iterator)
         return iterator
 
     def _name_of(self, dataset) -> str:
@@ -215,9 +258,7 @@ class SparseTranslationTask(TranslationTask):
         prefix_allowed_tokens_fn=None,
     ):
         extra = dict(extra_gen_cls_kwargs or {})
-        # Only fairseq-generate says which language model to use, be it none.
-        is_generate_command = "lm_model" in extra
-        if is_generate_command and self.cfg.quiet is not True:
+        if self.serves_command and self.cfg.quiet is not True:
             refuse_iteration_flags(args)
         normalization = str(self.cfg.score_normalization)
         self._exactness = None
@@ -233,15 +274,14 @@ class SparseTranslationTask(TranslationTask):
             )
         if seq_gen_cls is None:
             seq_gen_cls = SparseSequenceGenerator
-            extra["score_normalization"] = normalization
-            extra["end_search"] = str(self.cfg.end_search)
-            if is_generate_command or not hasattr(args, "nbest"):
-                # Others may use more hypotheses than --nbest; validation uses the best.
-                extra["nbest"] = getattr(args, "nbest", 1)
+            extra.update(self._search_settings(args))
             if getattr(args, "print_alignment", None):
                 seq_gen_cls = SparseSequenceGeneratorWithAlignment
                 extra["print_alignment"] = args.print_alignment
-            self._exactness = ExactnessReport() if is_generate_command else None
+            if self.serves_command and self.output_start.criterion is None:
+                self._exactness = ExactnessReport.of_command(self.cfg)
+                if self._reported_iterator is not None:  # fairseq-generate asks for it before
+                    self._exactness.begin(self._reported_iterator)
         try:
             check_search_flags(args)
             return super().build_generator(
@@ -250,33 +290,35 @@ class SparseTranslationTask(TranslationTask):
         except GenerationError as error:
             raise UsageError(str(error)) from None
 
+    def _search_settings(self, args) -> dict:
+        """Of this task's own flags."""
+        cfg = self.cfg
+        settings = {
+            "score_normalization": str(cfg.score_normalization),
+            "end_search": str(cfg.end_search),
+            "decision": str(cfg.decision),
+            "utility": str(cfg.utility),
+            "to_text": self._to_text,
+        }
+        if cfg.exact_search or cfg.enumerate is not None:
+            settings["exact_budget"] = cfg.exact_budget
+            settings["enumerate_mass"] = cfg.enumerate
+        if self.serves_command or not hasattr(args, "nbest"):
+            # Programs may use more hypotheses than --nbest; validation uses the best.
+            settings["nbest"] = getattr(args, "nbest", 1)
+        return settings
+
+    def _to_text(self, tokens) -> str:
+        return self.target_dictionary.string(tokens.int().cpu(), self.cfg.post_process)
+
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         try:
             found = super().inference_step(generator, models, sample, prefix_tokens, constraints)
         except GenerationError as error:
             raise UsageError(str(error)) from None
         if self._exactness is not None:
-            self._report_exactness(sample, found)
+            self._exactness.decoded(sample, found)
         return found
-
-    def _report_exactness(self, sample, found):
-        """fairseq-generate has no hook for lines of its own, so those of a batch are printed where
-        the batch is decoded, before its S- and H- lines, and the summary with the last batch."""
-        output = output_of_command()
-        for number, hypotheses in zip(sample["id"].tolist(), found, strict=True):
-            line = self._exactness.add(hypotheses)
-            if self.cfg.quiet is not True:
-                print(f"E-{number}\t{line}", file=output)
-        iterator = self._decoding_iterator
-        # A worker with fewer batches than others gets empty ones at the end.
-        own = range(iterator.shard_id, len(iterator.frozen_batches), iterator.num_shards)
-        if iterator.iterations_in_epoch >= len(own):
-            print(self._exactness.summary(), file=output)
-            if self._exactness.forced:
-                logger.warning(
-                    f"{self._exactness.forced} sentences have no hypothesis with a non-zero score; "
-                    "their best unfinished one was closed (E- lines: status=forced)"
-                )
 
 
 def refuse_iteration_flags(args) -> None:

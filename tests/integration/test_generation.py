@@ -61,15 +61,45 @@ def test_exactness_lines_and_summary(trained, tmp_path):
     assert sorted(exactness) == sorted(hypotheses) == list(range(16))
     for number, (line,) in exactness.items():
         entry = dict(pair.split("=") for pair in line.split("\t"))
-        assert list(entry) == ["raw", "normalized", "exhaustive", "hypotheses", "status"]
+        assert list(entry) == [
+            *("raw", "normalized", "exhaustive", "hypotheses", "status", "proved"),
+            *("raw_gap", "normalized_gap", "raw_bound", "normalized_bound", "mass"),
+        ]
         finite = [h for h in hypotheses[number] if not h.startswith("-inf")]
         assert int(entry["hypotheses"]) == len(finite)
         assert (entry["status"] == "forced") == (not finite)
     summary = re.findall(r"^Exactness of 16 sentences: certified .*$", printed.out, re.MULTILINE)
     assert len(summary) == 1
-    text = (tmp_path / "generate-test.txt").read_text()
+    text = (tmp_path / "exactness-test.txt").read_text()
     assert len(lines(text, "E")) == 16 and "Exactness of 16 sentences" in text
+    assert len(lines((tmp_path / "generate-test.txt").read_text(), "H")) == 16
     assert not lines(filed.out, "E")
+
+
+def test_exact_search_enumeration_and_expected_utility(trained):
+    data, paths, _ = trained
+    search = ["--beam=2", "--unnormalized", "--exact-search", "--exact-budget=2000"]
+    plain, exact, useful, refused = together(
+        lambda: generate(data, paths["entmax15"], *search[:2]),
+        lambda: generate(data, paths["entmax15"], *search),
+        lambda: generate(
+            data, paths["entmax15"], *search, "--enumerate=0.5", "--decision=mbr", "--utility=bleu"
+        ),
+        lambda: generate(data, paths["relu15"], "--enumerate=0.5", ok=False),
+    )
+    for number, (line,) in lines(exact.out, "H").items():
+        of_beam = float(lines(plain.out, "H")[number][0].split("\t")[0])
+        assert float(line.split("\t")[0]) >= of_beam - 1e-4
+    proved = [" ".join(found).count("raw=yes") for found in lines(exact.out, "E").values()]
+    before = [" ".join(found).count("raw=yes") for found in lines(plain.out, "E").values()]
+    assert sum(proved) >= sum(before)
+    for (line,) in lines(useful.out, "E").values():
+        entry = dict(pair.split("=") for pair in line.split("\t"))
+        least = float(entry["mass"].split("..")[0])
+        assert least >= 0.5 or int(entry["hypotheses"]) > 20
+        assert 0 <= float(entry["expected_utility"]) <= 100.01
+    assert refused.code == 1
+    assert "--enumerate needs probabilities" in refused.err.splitlines()[-1]
 
 
 def test_softmax_prints_what_stock_fairseq_prints(trained):
@@ -125,6 +155,7 @@ def test_interactive_and_alignment(trained):
     typed = run("fairseq-interactive", *args, *constrained, stdin="1 2 3\t3\n4\n")
     assert [len(x) for x in lines(typed.out, "H").values()] == [1, 1]
     assert len(lines(typed.out, "A")) == 2 and len(lines(typed.out, "C")) == 1
+    assert sorted(lines(typed.out, "E")) == [0, 1]
 
 
 def test_one_line_error(trained):

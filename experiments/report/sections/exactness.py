@@ -34,8 +34,9 @@ def fill(material: Material, section: Section) -> None:
         return material.of_seeds("exactness", lambda r: r["valid"][key])
 
     section.reading = [
-        "If no hypothesis with a non-zero score was ever pruned, the beam held all of them, and "
-        "its answer is provably the best. Softmax can never give this certificate. Here "
+        "If nothing that the beam dropped can be better, its answer is provably the best. Scores "
+        "that are no probabilities have no bound: there, only a beam that held every hypothesis "
+        "with a non-zero score certifies, as in the paper; softmax cannot be certified so. Here "
         f"hypotheses were ranked by their {RANKED[material.certificate]}, so that “certified” "
         "elsewhere on this page means by that one."
     ]

@@ -186,6 +186,13 @@ def test_one_seed_needs_no_ensemble(tmp_path):
     assert "word_accuracy_ensemble" not in Page(report(runs, name)).rows
 
 
+def test_search_errors_and_model_errors(page):
+    row = page.row("exact_search", "softmax")
+    assert list(row.values())[1:] == ["78.0", "93.5", "0.50", "20.0", "8.0", "1.0"]
+    row = page.row("exact_search_quality", "softmax")
+    assert list(row.values())[1:] == ["40.0", "39.0", "60.0", "59.0", "0.0", "5.0", "98.0", "95.0"]
+
+
 def test_certified_is_about_the_score_that_ranked(page, tmp_path):
     """Beam search divides by length, unless the config says otherwise, as S2S's does."""
     assert page.row("glance", "1.5-entmax")["Certified, %"] == "20.0"

@@ -1,0 +1,148 @@
+"""Search errors and model errors (Stahlberg & Byrne 2019), with proofs: what exact search finds.
+
+Hypotheses are ranked by the sum of their log-scores, the empty one is allowed (`--min-len 0`), and
+α-ReLU's scores are divided by their sum at each step. ``result``:
+
+    split, sentences, budget
+    proved_by_beam, proved      % of sentences whose best translation is proved after a beam of 5,
+                                and with exact search
+    gaps                        of the others: how far, in nats, the best may be above what was
+                                found; sorted
+    search_errors               {beam: % of the proved sentences whose best that beam missed}
+    beam, exact                 of a beam of 5, and of the best that was found: bleu and chrf of
+                                the words (as they were divided for training, so only comparable
+                                with each other), empty (% of translations), length (words, of
+                                100 in the references)
+    by_length                   [{words (of the source, at most), sentences, proved}, …]
+"""
+
+import torch
+
+from sparse_fairseq.generation import SparseSequenceGenerator
+from sparse_fairseq.generation.exact_search import EXACT_BUDGET
+
+from ..metrics import corpus_scores
+from ..run_folder import Run
+from .shared.analysis import Analysis, percent
+from .shared.models import Loaded, load, model_inputs
+
+BEAM = 5
+BEAMS = (1, BEAM, 20)
+CLOSE = 1e-4  # nats: what rounding may do
+LENGTHS = (5, 10, 15, 20, 30, 50)
+
+
+def compute(run: Run, settings: dict) -> dict:
+    loaded, split = load(run), settings["split"]
+    count = min(settings["sentences"], len(loaded.dataset(split)))
+    found = Findings(loaded, run, settings["budget"])
+    for sample in loaded.batches(split, f"{run.name}: exact search", range(count)):
+        found.add(sample)
+    return {"split": split, "sentences": count, "budget": settings["budget"], **found.result()}
+
+
+def generator_of(loaded: Loaded, run: Run, beam: int, budget: int = 0) -> SparseSequenceGenerator:
+    flags = run.config["generate"]
+    return SparseSequenceGenerator(
+        [loaded.model],
+        loaded.dictionary,
+        beam_size=beam,
+        max_len_a=float(flags.get("max-len-a", 0)),
+        max_len_b=int(flags.get("max-len-b", 200)),
+        min_len=0,
+        normalize_scores=False,
+        score_normalization="renormalize",
+        end_search="ahead",
+        nbest=1,
+        exact_budget=budget,
+    )
+
+
+class Findings:
+    """Collects what beams and exact search find, sentence by sentence."""
+
+    def __init__(self, loaded: Loaded, run: Run, budget: int):
+        self.dictionary, self.language = loaded.dictionary, run.config["data"]["target"]
+        self.separator = _separator(run)
+        self.beams = {beam: generator_of(loaded, run, beam) for beam in BEAMS}
+        self.exact = generator_of(loaded, run, BEAM, budget)
+        self.sentences: list[dict] = []
+
+    def add(self, sample: dict) -> None:
+        lists = {beam: generator.generate(None, sample) for beam, generator in self.beams.items()}
+        best = self.exact.generate(None, sample)
+        lengths = sample["net_input"]["src_lengths"].tolist()
+        for place, (exact, *_) in enumerate(best):
+            of_beams = {beam: found[place][0] for beam, found in lists.items()}
+            self.sentences.append(
+                {
+                    "source": lengths[place] - 1,
+                    "proved": exact["proved"],
+                    "proved_by_beam": of_beams[BEAM]["proved"],
+                    "gap": exact["gap"]["raw"],
+                    "missed": {
+                        beam: float(found["score"]) < float(exact["score"]) - CLOSE
+                        for beam, found in of_beams.items()
+                    },
+                    "exact": self._words(exact["tokens"]),
+                    "beam": self._words(of_beams[BEAM]["tokens"]),
+                    "reference": self._words(sample["target"][place]),
+                }
+            )
+
+    def _words(self, tokens: torch.Tensor) -> str:
+        return self.dictionary.string(tokens.cpu(), self.separator)
+
+    def result(self) -> dict:
+        all_of_them = self.sentences
+        proved = [s for s in all_of_them if s["proved"]]
+        gaps = sorted(s["gap"] for s in all_of_them if not s["proved"] and s["gap"] is not None)
+        return {
+            "proved_by_beam": percent(
+                sum(s["proved_by_beam"] for s in all_of_them), len(all_of_them)
+            ),
+            "proved": percent(len(proved), len(all_of_them)),
+            "gaps": [round(gap, 4) for gap in gaps],
+            "search_errors": {
+                str(beam): percent(sum(s["missed"][beam] for s in proved), len(proved))
+                for beam in BEAMS
+            },
+            "beam": self._quality("beam"),
+            "exact": self._quality("exact"),
+            "by_length": _by_length(all_of_them),
+        }
+
+    def _quality(self, which: str) -> dict:
+        texts = [s[which] for s in self.sentences]
+        references = [s["reference"] for s in self.sentences]
+        scores = corpus_scores(texts, references, self.language, tokenised=True)
+        words, wanted = (sum(len(t.split()) for t in ts) for ts in (texts, references))
+        return {
+            **{name: scores[name] for name in ("bleu", "chrf")},
+            "empty": percent(sum(not text for text in texts), len(texts)),
+            "length": percent(words, wanted),
+        }
+
+
+def _separator(run: Run) -> str | None:
+    segmentation = run.config["data"].get("segmentation")
+    return {"bpe": "@@ ", "sentencepiece": "sentencepiece"}.get(segmentation)
+
+
+def _by_length(sentences: list[dict]) -> list[dict]:
+    groups, left = [], sentences
+    for limit in (*LENGTHS, None):
+        here = [s for s in left if limit is None or s["source"] <= limit]
+        left = [s for s in left if limit is not None and s["source"] > limit]
+        if here:
+            share = percent(sum(s["proved"] for s in here), len(here))
+            groups.append({"words": limit, "sentences": len(here), "proved": share})
+    return groups
+
+
+ANALYSIS = Analysis(
+    compute, model_inputs, {"split": "test", "sentences": 1000, "budget": EXACT_BUDGET}
+)
+
+if __name__ == "__main__":
+    ANALYSIS.main()

@@ -1,0 +1,95 @@
+"""Exact search beside plain beam search: proved translations, and what they cost.
+
+    python -m experiments.bench.exact_search runs/<dataset> [--budgets 100 400] [--json FILE]
+
+Batch by batch, plain beam search and exact search with each budget take turns on the same
+sentences; one thread, CPU time of the process. Ranked by the sum of log-scores; α-ReLU's scores are
+divided by their sum.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from data_prep.files import write_json
+
+from ..analysis.exact_search import BEAM, CLOSE, generator_of
+from ..analysis.shared.models import load
+from ..provenance import now, provenance
+from ..run_folder import Run, find_runs
+from .common import RESULTS
+
+SYSTEMS = ("softmax", "sparsemax", "entmax15", "relu15")
+BATCH = 64  # sentences
+
+
+def measure(run: Run, split: str, sentences: int, budgets: list[int]) -> list[dict]:
+    loaded = load(run)
+    dataset = loaded.dataset(split)
+    generators = {b: generator_of(loaded, run, BEAM, b) for b in (0, *budgets)}
+    for generator in generators.values():
+        generator.min_len = generator.rules.min_len = 1
+    order = sorted(range(min(sentences, len(dataset))), key=dataset.num_tokens)
+    tally = {b: {"seconds": 0.0, "proved": 0, "better": 0} for b in generators}
+    for turn, start in enumerate(range(0, len(order), BATCH)):
+        sample = dataset.collater([dataset[i] for i in order[start : start + BATCH]])
+        found = {}
+        if turn == 0:
+            for generator in generators.values():
+                generator.generate(None, sample)  # warm up
+        for budget in list(generators)[:: -1 if turn % 2 else 1]:
+            began = time.process_time()
+            found[budget] = generators[budget].generate(None, sample)
+            tally[budget]["seconds"] += time.process_time() - began
+        for budget, lists in found.items():
+            tally[budget]["proved"] += sum(best["proved"] for best, *_ in lists)
+            tally[budget]["better"] += sum(
+                float(a[0]["score"]) > float(b[0]["score"]) + CLOSE
+                for a, b in zip(lists, found[0], strict=True)
+            )
+    return [_row(run, budget, known, tally[0], len(order)) for budget, known in tally.items()]
+
+
+def _row(run: Run, budget: int, known: dict, plain: dict, sentences: int) -> dict:
+    row = {
+        "system": run.system,
+        "budget": budget,
+        "sentences": sentences,
+        "proved": round(100 * known["proved"] / sentences, 1),
+        "better_than_beam": round(100 * known["better"] / sentences, 1),
+        "seconds": round(known["seconds"], 3),
+        "time": round(known["seconds"] / plain["seconds"], 3),
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, help="runs/<dataset>")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[100, 200, 400, 1000])
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = find_runs(options.runs.parent, options.runs.name)
+    runs = [run for run in found if run.system in SYSTEMS and run.seed == 1]
+    if not runs:
+        parser.error(f"no runs of {', '.join(SYSTEMS)} in {options.runs}")
+    rows = [
+        row
+        for run in sorted(runs, key=lambda run: SYSTEMS.index(run.system))
+        for row in measure(run, options.split, options.sentences, options.budgets)
+    ]
+    path = options.json or RESULTS / f"exact_search_{options.runs.name}.json"
+    made = {"beam": BEAM, "batch": BATCH, "split": options.split, "clock": "cpu", "threads": 1}
+    write_json(path, {**made, **provenance(), "date": now(), "rows": rows})
+    print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()

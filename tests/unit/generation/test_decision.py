@@ -1,0 +1,92 @@
+"""Lists that hold a share of the probability, and the most useful hypothesis of a list."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.metrics import CHRF
+from table_models import EOS, IDENTITY, probability_table, sample, table_model
+from test_oracle import World, many, worlds
+
+from sparse_fairseq.generation import GenerationError, SparseSequenceGenerator
+from sparse_fairseq.generation.decision import UTILITIES, expected_utilities, utility
+from sparse_fairseq.output_transform import OutputSettings
+
+A, B, C, D, UNLIKE = range(4, 9)
+PROBABILITIES = {"unk_penalty": 0.0, "score_normalization": "renormalize"}
+
+
+@settings(many, max_examples=20)
+@given(world=worlds, mass=st.sampled_from([0.3, 0.8, 1.0]))
+def test_enumeration_holds_the_mass_that_was_asked_for(world, mass):
+    """Or all there is: the mass of what is too long, or forbidden, is nobody's."""
+    world = World({**world, **PROBABILITIES}, 2, exact_budget=10_000, enumerate_mass=mass)
+    for found, oracle in world.oracles():
+        listed = sum(math.exp(h["positional_scores"].sum()) for h in found)
+        everything = oracle.mass(world.max_len)
+        assert listed >= min(mass, everything) - 1e-4
+        if mass == 1.0 and everything < 1 - 1e-4:
+            assert sum(h["status"] == "finished" for h in found) == len(oracle.total)
+    world.check_proofs()
+
+
+def test_enumeration_goes_on_no_longer_than_needed():
+    rows = {EOS: {A: 0.5, B: 0.3, C: 0.2}, A: {EOS: 1.0}, B: {EOS: 1.0}, C: {EOS: 1.0}}
+    model = table_model(probability_table(rows), IDENTITY)
+    settings = {"score_normalization": "renormalize", "exact_budget": 9, "enumerate_mass": 0.7}
+    (found,) = SparseSequenceGenerator([model], model.decoder.dictionary, 1, **settings).generate(
+        [model], sample(1)
+    )
+    assert [h["tokens"].tolist() for h in found][:2] == [[A, EOS], [B, EOS]]
+    assert found[0]["mass"][0] >= 0.8 - 1e-6
+
+
+def test_enumeration_needs_probabilities():
+    model = table_model(probability_table({EOS: {A: 1.0}}), IDENTITY)
+    generator = SparseSequenceGenerator(
+        [model], model.decoder.dictionary, 1, max_len_b=4, exact_budget=9, enumerate_mass=0.5
+    )
+    with pytest.raises(GenerationError, match="--enumerate needs probabilities"):
+        generator.generate([model], sample(1))
+    model.decoder.output_transform.settings = OutputSettings("entmax", 1.5)
+    assert generator.generate([model], sample(1))
+
+
+@pytest.mark.parametrize("name", UTILITIES)
+def test_a_text_is_as_useful_to_itself_as_can_be(name):
+    measure = utility(name)
+    assert measure("a small house", "a small house") == pytest.approx(100)
+    assert measure("a small house", "two trees") < measure("a small house", "a small boat")
+
+
+def test_expected_utility_is_the_mean_over_the_list():
+    texts = ["the house", "the home", "a house", "the house"]
+    p = [0.3, 0.4, 0.2, 0.1]
+    found = expected_utilities(texts, [math.log(x) for x in p], utility("chrf"))
+    chrf = CHRF()
+    for text, value in zip(texts, found, strict=True):
+        scores = [chrf.sentence_score(text, [other]).score for other in texts]
+        assert value == pytest.approx(sum(q * s for q, s in zip(p, scores, strict=True)))
+
+
+def test_most_useful_is_not_always_most_probable():
+    """Alone against three that agree but for a word."""
+    ends = {w: {EOS: 1.0} for w in (B, C, D)}
+    rows = {
+        EOS: {UNLIKE: 0.35, A: 0.65},
+        UNLIKE: {EOS: 1.0},
+        A: {B: 0.34, C: 0.33, D: 0.33},
+        **ends,
+    }
+    model = table_model(probability_table(rows), IDENTITY)
+    first = {}
+    for decision in ("map", "mbr"):
+        settings = {"decision": decision, "utility": "edit", "normalize_scores": False}
+        (found,) = SparseSequenceGenerator(
+            [model], model.decoder.dictionary, 5, score_normalization="renormalize", **settings
+        ).generate([model], sample(1))
+        first[decision] = found[0]
+    assert first["map"]["tokens"].tolist() == [UNLIKE, EOS]
+    assert first["mbr"]["tokens"].tolist() == [A, B, EOS]
+    assert first["mbr"]["expected_utility"] > 30 and not first["mbr"]["exact"]["raw"]
