@@ -132,17 +132,8 @@ $(foreach dataset,$(DATASETS),$(eval $(call dataset_targets,$(dataset))))
 # The demos go by other names than their data. A script or region begins with a capital or a digit,
 # and so a target language with a small letter: pt-BR-en, en-zh-Hans.
 DEMO = demo_$(shell echo "$(PAIR)" | sed -E 's/^(.+)-([a-z].*)$$/\1_\2/')
-NOTHING :=
-SPACE := $(NOTHING) $(NOTHING)
-PART = $(if $(LANGUAGES),_$(subst $(SPACE),_,$(sort $(LANGUAGES))))
-CLEANED = $(patsubst demo,$(DEMO),$(patsubst demo-inflection,demo_inflection,$*))$(PART)
-clean-%:
-	@if ! [ -e "$(DATA)/$(CLEANED)" ] && ! [ -e "$(RUNS)/$(CLEANED)" ]; then \
-		echo "nothing to remove: no $(DATA)/$(CLEANED), no $(RUNS)/$(CLEANED)"; exit; fi; \
-	printf 'Remove $(DATA)/$(CLEANED) and $(RUNS)/$(CLEANED) with all checkpoints? [y/N] '; \
-	read answer; \
-	if [ "$$answer" = y ]; then rm -rf "$(DATA)/$(CLEANED)" "$(RUNS)/$(CLEANED)"; \
-	else echo "nothing was removed"; fi
+clean-%: $(INSTALLED)
+	@$(RUN) $(subst demo-inflection,demo_inflection,$*) $(if $(filter demo,$*),--pair="$(PAIR)") --clean $(OPTIONS)
 
 # The page is for the demo unless NAME says which dataset's runs: NAME=multi30k_de_en.
 PORT ?= 8642

@@ -54,7 +54,7 @@ class Plan:
 
     def make(self, *parts: str) -> str:
         """What to type for a target of this dataset, with what decides where it lies."""
-        words = ["make", "/".join([_dataset(self.options), *parts])]
+        words = ["make", "/".join([typed_dataset(self.options), *parts])]
         if self.options.languages:
             words.append(f'LANGUAGES="{self.options.languages}"')
         folders = {"DATA": "data_root", "RUNS": "runs_root", "CONFIGS": "configs"}
@@ -143,7 +143,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
             setattr(options, name, path.expanduser().absolute())
     if options.configs is not None and not options.configs.is_dir():
         raise UsageError(f"CONFIGS={options.configs}: there is no such directory")
-    config = _with_options(load_config(_dataset(options), options.configs), options)
+    config = _with_options(load_config(typed_dataset(options), options.configs), options)
     if options.system == "data":  # make <dataset>/data
         return Plan(config, [], ("data",), options)
     if options.system == "report":  # make <dataset>/report
@@ -167,7 +167,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
     return Plan(config, runs, stages[options.stage], options)
 
 
-def _dataset(options: argparse.Namespace) -> str:
+def typed_dataset(options: argparse.Namespace) -> str:
     """The name typed, with the languages of --pair."""
     if options.pair is None:
         return options.dataset
@@ -175,6 +175,12 @@ def _dataset(options: argparse.Namespace) -> str:
     if not match:
         raise UsageError(f"PAIR={options.pair}: two languages are needed, as in de-en or pt-BR-en")
     return f"{options.dataset}_{match[1]}_{match[2]}"
+
+
+def dataset_name(options: argparse.Namespace) -> str:
+    """What data and runs of a call are called; LANGUAGES= has a dataset of its own."""
+    name = typed_dataset(options)
+    return name_of_part(name, options.languages.split()) if options.languages else name
 
 
 def _with_options(config: Config, options: argparse.Namespace) -> Config:

@@ -8,7 +8,9 @@ import argparse
 import functools
 import json
 import os
+import re
 import shlex
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -25,7 +27,7 @@ from .code_digest import report_digest
 from .commands import Workers, find_workers, launched_rank
 from .flags import check_command
 from .paths import ROOT, readable
-from .plan import STAGES, Plan, make_plan
+from .plan import STAGES, Plan, dataset_name, make_plan
 from .processes import Processes, StageFailed, termination_as_interrupt
 from .results import table, write_results
 from .run_folder import MANIFEST, Run, find_runs
@@ -47,6 +49,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pair", help="languages of the demo, as in fr-en")
     parser.add_argument("--dry-run", action="store_true", help="print the commands")
     parser.add_argument("--report", action="store_true", help="analyse all runs at the end")
+    parser.add_argument("--clean", action="store_true", help="remove data and runs, if you agree")
     parser.add_argument("--raw", type=Path, help="where downloaded files lie already")
     parser.add_argument("--seeds", help='instead of the config\'s, as in "1 2 3"')
     parser.add_argument("--epochs", type=int, help="instead of the config's max-epoch")
@@ -60,14 +63,35 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    options = parse(arguments)
     try:
-        plan = make_plan(parse(arguments))
+        if options.clean:
+            clean(dataset_name(options), options.data_root, options.runs_root)
+            return
+        plan = make_plan(options)
         if plan.options.dry_run:
             show(plan)
         else:
             do(plan)
     except (OSError, ValueError) as error:
         raise UsageError(one_line(error)) from error
+
+
+def clean(dataset: str, *roots: Path) -> None:
+    """Removes what a dataset's targets made, after a question."""
+    if not re.fullmatch(r"\w[\w.-]*", dataset):
+        raise UsageError(f"{dataset!r} is no name of a dataset")
+    folders = [root.expanduser() / dataset for root in roots]
+    if not any(folder.exists() for folder in folders):
+        print(f"nothing to remove: no {', no '.join(map(str, folders))}")
+        return
+    question = f"Remove {' and '.join(map(str, folders))} with all checkpoints? [y/N] "
+    print(question, end="", flush=True)
+    if sys.stdin.readline().strip() != "y":
+        print("nothing was removed")
+        return
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=not folder.exists())
 
 
 def do(plan: Plan) -> None:

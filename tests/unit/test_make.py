@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.config import name_of_part
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,6 +68,10 @@ def test_one_run_of_a_sweep_has_no_report():
     assert programs(lines)[-1] == "fairseq-generate"
 
 
+MANY = [f"language{number:02}" for number in range(30)]  # too long for a directory's name
+MANY_OPTION = f"LANGUAGES={' '.join(MANY)}"
+
+
 @pytest.mark.parametrize(
     ("target", "dataset", "options"),
     [
@@ -79,6 +85,8 @@ def test_one_run_of_a_sweep_has_no_report():
             "sigmorphon2018_high_english_german",
             ["LANGUAGES=german english"],
         ),
+        ("clean-sigmorphon2018_high", name_of_part("sigmorphon2018_high", MANY), [MANY_OPTION]),
+        ("clean-gone", "gone", []),  # its config is not there any more
     ],
 )
 def test_clean_removes_what_a_target_made_after_a_yes(tmp_path, target, dataset, options):
