@@ -40,12 +40,26 @@ class Config:
     batch: Batch
     train: Flags  # flags of fairseq-train
     generate: Flags  # flags of fairseq-generate
+    # In headings; {source}, {target} and other keys of the data stand for their values.
+    label: str | None = None
     paper: str | None = None  # SE or S2S
     seeds: tuple[int, ...] = (1,)
     softmax: Flags = dataclasses.field(default_factory=lambda: {"criterion": "softmax_loss"})
     # None: the architecture's own attention. same: the α of the output. Or a number.
     attention_alpha: str | float | None = None
     metric: str = "bleu"  # or inflection
+
+    @property
+    def title(self) -> str:
+        """The dataset as people write it: IWSLT14 De→En for iwslt14_de_en."""
+        if self.label is None:
+            return self.dataset
+        names = list(self.data.get("languages") or ())
+        listed = ", ".join(names) if len(names) < 10 else f"{len(names)} languages"
+        pair = {key: str(self.data.get(key, "?")) for key in ("source", "target")}
+        languages = {key: name[:1].upper() + name[1:] for key, name in pair.items()}
+        words = {**self.data, **languages, "languages": f": {listed}" if listed else ""}
+        return self.label.format_map(words)
 
     def replaced(self, section: str, **flags: Any) -> "Config":
         """The same config with other flags in one section."""
@@ -150,6 +164,10 @@ def _check(dataset: str, values: Flags) -> Config:
     if config.metric not in ("bleu", "inflection"):
         raise UsageError(f"{dataset}: {unknown('metric', config.metric, ('bleu', 'inflection'))}")
     _check_length(dataset, config.train)
+    try:
+        _ = config.title
+    except (AttributeError, KeyError, ValueError) as error:
+        raise UsageError(f"{dataset}: label: {error} is no key of data") from None
     return dataclasses.replace(
         config,
         batch=_batch(dataset, config.batch),

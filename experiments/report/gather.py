@@ -4,7 +4,6 @@ Nothing is measured or laid out here. A file that cannot be read costs only what
 """
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +37,10 @@ class Material:
     runs: list[Run]
     broken: dict[str, str]  # name of a run or file -> what is wrong with it
     documents: dict[tuple[str, str | None], dict] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return self.config.title if self.config else self.dataset
 
     @property
     def folder(self) -> Path:
@@ -302,19 +305,11 @@ def _config_names() -> list[str]:
 
 
 def dataset_label(name: str) -> str:
-    """IWSLT14 De→En for iwslt14_de_en."""
-    for end, letter in (("_alphas", "α"), ("_taus", "τ")):
-        if name.endswith(end):
-            return f"{dataset_label(name.removesuffix(end))}, grid of {letter}"
-    if match := re.fullmatch(r"(\w+)_([a-z]{2})_([a-z]{2})", name):
-        short = match[1].startswith(("iwslt", "wmt", "kftt"))
-        family = match[1].upper() if short else match[1].capitalize()
-        return f"{family} {match[2].capitalize()}→{match[3].capitalize()}"
-    if match := re.fullmatch(r"sigmorphon2018_([a-z]+)(?:_(.+))?", name):
-        languages = re.sub(r"(\d+)languages_[0-9a-f]{12}", r"\1 languages", match[2] or "")
-        languages = languages.replace("_", ", ")
-        return f"SIGMORPHON 2018 ({match[1]}{': ' if languages else ''}{languages})"
-    return name
+    """IWSLT14 De→En for iwslt14_de_en; the name itself, if it has no config any more."""
+    try:
+        return load_config(name).title
+    except UsageError:
+        return name
 
 
 def dig(value: Callable[[dict], float | None], result: dict) -> float | None:

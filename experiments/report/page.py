@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ..code_digest import report_digest
-from .gather import Material, dataset_label
+from .gather import Material
 from .sections import build
 from .summary import summary
 
@@ -25,7 +25,7 @@ def render(material: Material, date: str, command: str | None = None) -> str:
     environment.filters["unbroken"] = _unbroken
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    label = dataset_label(material.dataset)
+    label = material.title
     about = material.config.about if material.config else ""
     if material.languages:
         about += f"; here {', '.join(material.languages)} only"

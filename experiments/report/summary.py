@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ..spread import Spread
 from ..systems import describe, in_order
-from .gather import Material, dataset_label
+from .gather import Material
 from .parts import number_text, spread_text, system_label
 
 
@@ -25,7 +25,7 @@ def summary(material: Material) -> list[Line]:
 
 def _what(material: Material) -> str:
     if not material.runs:
-        return f"Nothing yet on {dataset_label(material.dataset)}: {material.make()}"
+        return f"Nothing yet on {material.title}: {material.make()}"
     systems = in_order(run.system for run in material.runs)
     names = [system_label(system) for system in systems]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -37,7 +37,7 @@ def _what(material: Material) -> str:
     where = f"{len(gpus)} × {gpus[0]}" if gpus else f"{hardware.get('cores')} CPU cores"
     where = f", with {where}" if gpus or "cores" in hardware else ""
     each = f"up to {seeds} seeds each" if seeds > 1 else "one seed each"
-    text = f"{listed}; {each}, on {data}{dataset_label(material.dataset)}{where}."
+    text = f"{listed}; {each}, on {data}{material.title}{where}."
     broken = [name for name in material.broken if name.count("/") == 2]
     return text + (f" {len(broken)} broken, see Runs." if broken else "")
 

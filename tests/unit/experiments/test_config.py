@@ -261,3 +261,24 @@ def test_gpus_that_are_not_there_are_an_error(monkeypatch):
     assert find_workers(99, {}, pretend=True).count == 99
     with pytest.raises(UsageError, match="GPUS=-1"):
         find_workers(-1, {})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "title"),
+    [
+        ("iwslt14_de_en", "IWSLT14 De→En"),
+        ("demo_pt-BR_en", "Demo Pt-BR→En"),
+        ("iwslt17_en_de", "IWSLT17 En→De"),
+        ("iwslt17_de_en_alphas", "IWSLT17 De→En, grid of α"),
+        ("sigmorphon2018_medium", "SIGMORPHON 2018 (medium)"),
+    ],
+)
+def test_a_dataset_has_a_title(dataset, title):
+    assert load_config(dataset).title == title
+
+
+def test_a_label_with_a_wrong_key_is_refused(tmp_path):
+    text = (CONFIGS / "multi30k_de_en.yaml").read_text().replace("{source}", "{sauce}")
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UsageError, match="x: label: 'sauce' is no key of data"):
+        load_config("x", tmp_path)
