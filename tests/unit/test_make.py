@@ -100,3 +100,25 @@ def test_clean_removes_what_a_target_made_after_a_yes(tmp_path, target, dataset,
     assert str(folders[1]) in make(target, *options, answer="y\n")
     assert not any(folder.exists() for folder in folders)
     assert "nothing to remove" in make(target, *options)
+
+
+def test_own_files_reach_every_command(tmp_path):
+    folder = tmp_path / "my files"
+    folder.mkdir()
+    for language in ("de", "en"):
+        (folder / f"train.{language}").write_text("".join(f"{x} {x}\n" for x in range(40)))
+    places = [f"{name}={tmp_path / name.lower()}" for name in ("DATA", "RUNS", "CONFIGS")]
+    words = ["NAME=mine", "PAIR=de-en", f"TRAIN={folder / 'train'}", "SYSTEMS=relu15", "GPUS=0"]
+    out = make("-n", "own", *words, *places, "EPOCHS=3", "OPERATIONS=70")
+    lines = [line for line in out.splitlines() if line.startswith(("python", "fairseq"))]
+    assert programs(lines)[:2] == ["python -m data_prep", "fairseq-train"]
+    assert f"--train '{folder / 'train'}'" in lines[0] and "--operations 70 " in lines[0]
+    assert "--criterion=alpha_relu_loss" in lines[1] and "--max-epoch=3 " in lines[1]
+    assert programs(lines)[-1] == "python -m experiments.report"
+
+
+def test_a_folder_of_configs_of_ones_own(tmp_path):
+    (tmp_path / "fast.yaml").write_text("extends: demo\nsystems: [entmax15]\n")
+    lines = shown("fast", f"CONFIGS={tmp_path}", "GPUS=0")
+    assert sum("--criterion=entmax_loss" in line for line in lines) == 1
+    assert sum(line.startswith("fairseq-train") for line in lines) == 1
