@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from experiments.code_digest import report_digest
 from experiments.run import check_flags, main
 from sparse_fairseq.errors import UsageError
 from tests.pretended_runs import CONFIG
@@ -93,7 +94,7 @@ def test_broken_scores_of_a_run_hide_no_other(place, capsys):
 def with_a_page(place) -> None:
     place.call()
     page = place.folder / "runs/tiny/report.html"
-    page.write_text("a page")
+    page.write_text(f"a page of this code: {report_digest()}")
     os.utime(page, (time.time() + 9, time.time() + 9))
 
 
