@@ -11,7 +11,7 @@ from sparse_fairseq.output_transform import output_projection_of
 
 from ..run_folder import Run
 from .shared.analysis import Analysis
-from .shared.models import load
+from .shared.models import data_files, load
 
 
 def compute(run: Run, settings: dict) -> dict:
@@ -29,7 +29,7 @@ def count(model: nn.Module) -> dict[str, int]:
     }
 
 
-ANALYSIS = Analysis(compute, lambda run, settings: [run.decoded_checkpoint()])
+ANALYSIS = Analysis(compute, lambda run, settings: [run.decoded_checkpoint(), *data_files(run)])
 
 if __name__ == "__main__":
     ANALYSIS.main()
