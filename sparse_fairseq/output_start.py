@@ -16,6 +16,7 @@ from torch import nn
 from .criterions import SparseCriterion
 from .errors import UsageError
 from .functional import batch_tau
+from .functional._routes import loss_route
 from .models import expect_checkpoint
 from .output_init import formula_tau, is_tied, scale_to_xavier
 from .output_transform import (
@@ -37,6 +38,7 @@ class OutputStart:
         self.trains = False  # whether this process has a model to train
         self.criterion: nn.Module | None = None
         self._waiting: nn.Module | None = None  # the model, until its criterion is there
+        self._route_said = False
 
     def of_model(self, model: nn.Module, from_checkpoint: bool) -> None:
         """A model was built. Loaders (generate, validate, from_pretrained) say from_checkpoint; a
@@ -80,6 +82,14 @@ class OutputStart:
             logger.info(f"tau = {tau!r} ({how})")
         elif epoch == 1:
             logger.info(f"output transform: {settings}")
+        self._say_route(transform.settings, next(model.parameters()))
+
+    def _say_route(self, settings: OutputSettings, weight: torch.Tensor) -> None:
+        """Once: which code computes the loss."""
+        if not self._route_said and settings.kind != "softmax":
+            name = loss_route(weight, settings.alpha, settings.tau)
+            logger.info(f"route of the loss: {name} (SPARSE_FAIRSEQ_ROUTE sets another)")
+        self._route_said = True
 
     @staticmethod
     def of_update(model: nn.Module, ema_model: nn.Module | None) -> None:

@@ -49,7 +49,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from ._problem import Mapping
+from ._problem import AlphaReLUMapping, EntmaxMapping, Mapping
 
 VARIABLE = "SPARSE_FAIRSEQ_ROUTE"
 CHOICES = ("auto", "host", "device", "triton")
@@ -101,3 +101,9 @@ def route(name: str) -> ModuleType:
 def route_of(operation: str, z: Tensor, mapping: Mapping) -> ModuleType:
     """The package that computes a call."""
     return route(route_name(operation, z, mapping))
+
+
+def loss_route(like: Tensor, alpha: float, tau: float | None = None) -> str:
+    """The route of a fused loss for states like these: α-ReLU with a τ, α-entmax without."""
+    mapping = EntmaxMapping(alpha) if tau is None else AlphaReLUMapping(alpha, tau)
+    return route_name("linear_losses", like, mapping)

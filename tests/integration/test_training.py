@@ -48,6 +48,7 @@ def test_each_family_trains_and_its_checkpoint_loads(reversal_data, tmp_path):
         assert float(final["loss"]) < float(first["loss"]), arch
         fused = arch in ("lstm", "transformer_align", "bart_base")
         assert ("cannot be fused" in done.text) != fused, arch
+        assert "route of the loss: host" in done.text, arch
         (model,), _ = load_model_ensemble([str(tmp_path / arch / "checkpoint_last.pt")])
         kind = model.decoder.output_transform.kind
         assert kind == ("entmax" if arch == "lstm" else "alpha_relu")

@@ -23,8 +23,9 @@ CHUNK_ROWS = 256
 # Entries of a row's list, and entries that wait for the weights' gradient at most.
 CAPACITY = 128
 WAITING_ENTRIES = 1 << 22
-# Lists are at least 1.5 times cheaper in FLOPs and bytes from here on (docs/gpu.md counts them).
-LISTS_FROM = 32  # classes for each hidden unit
+# From this many classes on, lists are at least 1.5 times cheaper in FLOPs and in bytes, at 16
+# non-zeros a row and up to 2,048 hidden units (docs/gpu.md has the count).
+LISTS_FROM = 24_576
 SHAPE = {"ENTRIES": 16, "BLOCK": 128}
 DENSE_SHAPE = {"ROWS": 64, "COLUMNS": 64, "BLOCK": 64}
 
@@ -37,8 +38,8 @@ class Sums(NamedTuple):
     of_bias: Tensor | None
 
 
-def prefers_lists(classes: int, hidden: int) -> bool:
-    return classes >= LISTS_FROM * hidden
+def prefers_lists(classes: int) -> bool:
+    return classes >= LISTS_FROM
 
 
 def _slices(rows: int, size: int) -> list[slice]:
@@ -83,7 +84,7 @@ def linear_rows(
     scale [rows] is 0 for ignored rows. Within the chunks it is relative to its largest entry, so
     that half precision keeps gradients that a mean makes small.
     """
-    rows, (classes, hidden) = len(h), weight.shape
+    rows, classes = len(h), len(weight)
     weight = weight.contiguous()
     buffer = launch.new_output(h, h.dtype, chunks(rows, classes)[0].stop if rows else 0, classes)
     if scale is None:
@@ -101,7 +102,7 @@ def linear_rows(
         launch.new_output(h, torch.float32, *shape).zero_() if needed else None
         for shape, needed in zip((h.shape, weight.shape, weight.shape[:1]), needs, strict=True)
     ))  # fmt: skip
-    by_lists = prefers_lists(classes, hidden) if lists is None else lists
+    by_lists = prefers_lists(classes) if lists is None else lists
     run = _listed_pass if by_lists else _dense_pass
     parts = run(h, weight, bias, target, family, relative, sums, buffer, stats, counted)
     for part in sums:

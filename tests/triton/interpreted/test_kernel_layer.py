@@ -4,6 +4,7 @@ import pytest
 import torch
 from kernel_cases import DTYPES, IGNORED, TOLERANCE, assert_near, expected, name
 
+from experiments.bench.gpu import counts
 from sparse_fairseq.functional._triton import linear
 from sparse_fairseq.functional._triton._math import LOSS, SUPPORT
 from sparse_fairseq.functional._triton.launch import Family, Target
@@ -144,5 +145,11 @@ def test_float16_keeps_what_a_mean_makes_small(lists):
 
 
 def test_large_vocabularies_take_lists():
-    assert linear.prefers_lists(32_000, 512) and linear.prefers_lists(128_000, 1024)
-    assert not linear.prefers_lists(4_096, 512)
+    """Where they are cheaper on paper, at the sparsity of trained models: in FLOPs and bytes."""
+    for classes in (4_096, 16_384, linear.LISTS_FROM, 32_000, 128_000):
+        for hidden in (512, 1024, 2048):
+            shape = counts.Shape(4096, classes, hidden, entries=16)
+            pairs = zip(counts.of_products(shape), counts.of_lists(shape), strict=True)
+            cheaper = all(dense >= 1.5 * listed for dense, listed in pairs)
+            assert linear.prefers_lists(classes) == cheaper, (classes, hidden)
+    assert (counts.CAPACITY, counts.CHUNK_ELEMENTS) == (linear.CAPACITY, linear.CHUNK_ELEMENTS)
