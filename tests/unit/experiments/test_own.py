@@ -1,5 +1,6 @@
 """`make own`: the config that it writes for files of one's own, and one line for what is wrong."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import yaml
 
 from experiments import own
 from experiments.commands import Workers
-from experiments.config import CONFIGS, load_config
+from experiments.config import CONFIGS, Config, load_config
 from experiments.flags import check_command
 from experiments.plan import make_plan
 from sparse_fairseq.errors import UsageError
@@ -147,3 +148,9 @@ def test_files_that_changed_since_the_data_were_made_are_refused(folder):
     path.write_text(path.read_text().replace("Satz", "Sätz", 1))
     with pytest.raises(UsageError, match="train.de has changed since .*: give it another NAME"):
         values(folder)
+
+
+def test_every_key_of_a_config_is_documented():
+    page = (ROOT / "docs/own-data.md").read_text()
+    keys = {field.name for field in dataclasses.fields(Config)} - {"dataset"}
+    assert not {key for key in keys if f"| `{key}` |" not in page}
