@@ -183,6 +183,16 @@ def test_what_opennmt_does_where_se_is_silent(name):
 
 
 @pytest.mark.parametrize(
+    "name", ["iwslt17_de_en", "kftt_ja_en", "wmt16_en_ro", "sigmorphon2018_medium"]
+)
+def test_what_opennmt_does_where_s2s_is_silent(name):
+    """OpenNMT-entmax: onmt/opts.py, onmt/utils/optimizers.py."""
+    config = load_config(name)
+    assert (config.train["adam-eps"], config.train["clip-norm"]) == (1e-9, 5)
+    assert config.generate["unnormalized"] is True and config.generate["max-len-b"] == 100
+
+
+@pytest.mark.parametrize(
     "name, millions", [("iwslt14_de_en", 46.9), ("wmt14_en_de", 64.6), ("wmt13_en_ru", 74.9)]
 )
 def test_parameters_of_se_table_1(name, millions):
