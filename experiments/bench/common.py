@@ -4,6 +4,7 @@ import csv
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -68,10 +69,17 @@ def peak_memory(run: Callable[[], object]) -> int:
     return peak
 
 
+def commit() -> str:
+    """Of the code that is measured; "" where it is not in a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
 def machine() -> dict:
     packages = {name: version(name) for name in ("torch", "fairseq-fixed", "entmax")}
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": commit(),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
         "python": platform.python_version(),
         **packages,

@@ -13,11 +13,16 @@ import entmax as peer
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
 
 from experiments.bench.common import machine, peak_memory, summary, take_turns, write_csv
 from sparse_fairseq import functional as sf
 
 BASELINE = "linear + cross_entropy"
+TORCH_CHUNKS = {
+    "auto": LinearCrossEntropyOptions(),
+    "chunks of 512": LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None),
+}
 FIGURE = Path(__file__).parent / "fused.png"
 
 
@@ -97,10 +102,15 @@ def contestants(rows: int, classes: int, hidden: int, support: int, package: boo
         "entmax15 fused": timed(
             lambda h: sf.linear_entmax_loss(h, weight, y, 1.5, **options), scale[1.5]
         ),
+        "softmax fused": timed(lambda h: sf.linear_entmax_loss(h, weight, y, 1.0, **options)),
         "sparsemax fused": timed(
             lambda h: sf.linear_entmax_loss(h, weight, y, 2.0, **options), scale[2.0]
         ),
     }
+    for chunk, linear_options in TORCH_CHUNKS.items():
+        found[f"F.linear_cross_entropy, {chunk}"] = timed(
+            lambda h, o=linear_options: F.linear_cross_entropy(h, weight, y, options=o, **options)
+        )
     if package:
         loss = peer.Entmax15Loss(k=100, reduction="sum")
         found["entmax package k=100"] = timed(lambda h: loss(F.linear(h, weight), y), scale[1.5])
@@ -198,7 +208,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sweeps", nargs="+", choices=SWEEPS, default=list(SWEEPS))
+    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     print(f"fused output layer, ratios to {BASELINE}: median [lowest, highest]; {machine()}")
     table = []
     for name in args.sweeps:

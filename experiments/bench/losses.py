@@ -5,6 +5,7 @@ Forward + backward at 1024 × 32,000 in float32; ratios to the F.cross_entropy o
 
 import argparse
 from collections.abc import Callable
+from itertools import product
 
 import entmax as peer
 import torch
@@ -87,19 +88,21 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1024)
     parser.add_argument("--classes", type=int, default=32_000)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", help="time only losses whose name contains this")
     args = parser.parse_args()
     print(f"losses, forward + backward, {args.rows} x {args.classes} float32; {machine()}")
     print("ratio: time / F.cross_entropy, median [lowest, highest]; memory: peak / logits")
     rows = []
-    for case in ("untrained", "trained", "onmt"):
-        print(f"\n{case}")
+    for threads, case in product(args.threads, ("untrained", "trained", "onmt")):
+        torch.set_num_threads(threads)
+        print(f"\n{case}, {threads} threads")
         for row in run_case(case, args.rows, args.classes, args.rounds, args.only):
             print(
                 f"  {row['loss']:24} {row['ratio']:7.2f}  [{row['lowest']:.2f}, "
                 f"{row['highest']:.2f}]  memory {row['memory']:.2f}"
             )
-            rows.append({"rows": args.rows, "classes": args.classes, **row})
+            rows.append({"threads": threads, "rows": args.rows, "classes": args.classes, **row})
     write_csv("losses", rows)
 
 

@@ -106,8 +106,8 @@ def newton(
 
     Newton on ‖[x − τ]₊‖_β − 1, which is convex and decreasing in τ because β ≥ 1: from the left
     the iteration is monotone, and it is exact at once where the support is stable and tied. A step
-    of (α−1)g changes p = g^β by its own size; 1 − u is the largest gap. With ``buffers``, for many
-    short rows, the last steps are taken by those rows alone that need them.
+    of (α−1)g changes p = g^β by its own size; 1 − u is the largest gap. With ``buffers`` no memory
+    is touched for the first time, and the last steps are taken by those rows alone that need them.
     """
     if tolerance is None:
         tolerance = ROUNDING * torch.finfo(x.dtype).eps
@@ -121,7 +121,7 @@ def newton(
         u = u + step
         if not looks:
             continue
-        far = (step if buffers is not None else step.abs()) > limit * (1.0 - u)
+        far = step.abs() > limit * (1.0 - u)
         count = int(far.count_nonzero())
         if count == 0:
             break

@@ -80,9 +80,10 @@ def _solve_whole(z: Tensor, top: Tensor, alpha: float) -> Padded:
             p = shifted.softmax(1)
         else:
             x = shifted * (alpha - 1.0)
-            u = _start(shifted, alpha)
-            u = newton(x, alpha, u, tolerance=torch.finfo(z.dtype).eps ** 0.5)
-            p = scores(x, u, alpha)
+            buffers = torch.empty_like(x), torch.empty_like(x)
+            tolerance = torch.finfo(z.dtype).eps ** 0.5
+            u = newton(x, alpha, _start(shifted, alpha), tolerance=tolerance, buffers=buffers)
+            p = scores(x, u, alpha, buffers)
         # Rounding alone leaves 32,000 float32 terms off by 1e-6.
         return p.div_(p.sum(1, keepdim=True))
 
