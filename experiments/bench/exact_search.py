@@ -77,9 +77,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = find_runs(options.runs.parent, options.runs.name)
-    runs = [run for run in found if run.system in SYSTEMS and run.seed == 1]
+    runs = [
+        r for r in found if r.system in SYSTEMS and r.seed == 1 and r.generated("test").exists()
+    ]
     if not runs:
-        parser.error(f"no runs of {', '.join(SYSTEMS)} in {options.runs}")
+        parser.error(f"no finished runs of {', '.join(SYSTEMS)} in {options.runs}")
     rows = [
         row
         for run in sorted(runs, key=lambda run: SYSTEMS.index(run.system))

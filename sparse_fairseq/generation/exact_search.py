@@ -3,13 +3,11 @@
 Where totals only fall, a prefix bounds all that can follow it: only prefixes whose bound is above
 the n-th best finished score are worth a look, and when there are none left, the n best are proved.
 Once the best is found, all of these have to be looked at, in whatever order; so this is done in
-sweeps from short prefixes to long ones, all sentences of the batch at once. The first sweep is
-narrow: it looks for something better than what the beam has found.
+sweeps from short prefixes to long ones, all sentences of the batch at once.
 """
 
 import heapq
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,11 +20,11 @@ from .sentence import Ended, Sentence
 EXACT_BUDGET = 400  # evaluations of a sentence, if nothing else is said
 TOKENS = 32  # of the best next tokens of each prefix that are kept
 MORE_TOKENS = 16  # times as many, when the last of them was good enough, too
-NARROW = 3  # prefixes of each length and sentence in the first sweep
 # A prefix worth a look has a probability above e^floor, and those of one length share a mass
 # of 1: of each length there are at most e^−floor. Proofs took 0.3 to 0.6 times as many evaluations
 # in all, with little spread, for softmax and sparse models alike.
 LIKELY_SHARE = 0.4
+TRIAL = 8  # the part of the budget for sentences whose proof is likely to need more than all of it
 AT_ONCE = 512  # rows in one call of the models
 
 
@@ -53,7 +51,7 @@ class Frontier:
     ended: set[int] = field(default_factory=set)  # nodes whose hypothesis is known
     forced: Ended | None = None  # better than nothing
     spent: int = 0
-    out_of_reach: bool = False  # a proof is likely to need more than the budget
+    allowance: int = 0  # evaluations
 
 
 class ExactSearch:
@@ -77,10 +75,8 @@ class ExactSearch:
         if not self.frontiers:
             return
         self._take_over()
-        width = NARROW
         while active := [f for f in self.frontiers if self._goes_on(f)]:
-            self._sweep(active, width)
-            width = self.settings.exact_budget
+            self._sweep(active)
         for frontier in self.frontiers:
             for entry in frontier.heap:
                 self._drop(frontier, entry)
@@ -108,6 +104,10 @@ class ExactSearch:
             above = self.tokens[parent] if parent >= 0 else []
             self.tokens[node] = [*above, self.tree.token[node]]
             frontier = of_sentence[self.tree.sentence[node]]
+            total, depth = self.tree.total[node], len(above)
+            if self.settings.ranking.bound(total, depth + 1, self.longest) <= frontier.floor:
+                frontier.sentence.drop(total, depth + 1, self.longest)
+                continue
             frontier.heap += self._follow(frontier, node, scores, tokens, children)
         for frontier in self.frontiers:
             heapq.heapify(frontier.heap)
@@ -194,36 +194,34 @@ class ExactSearch:
     # Sweeps
 
     def _goes_on(self, frontier: Frontier) -> bool:
-        if frontier.out_of_reach or not frontier.heap:
-            return False
-        if frontier.spent >= self.settings.exact_budget:
-            return False
         mass = self.settings.enumerate_mass
         if mass is not None and frontier.sentence.listed_mass >= mass:
             return False
-        return -frontier.heap[0].key > frontier.floor
+        if not frontier.heap or -frontier.heap[0].key <= frontier.floor:
+            return False
+        budget = self.settings.exact_budget
+        likely = self._expected(frontier) <= budget
+        frontier.allowance = budget if likely else -(-budget // TRIAL)
+        return frontier.spent < frontier.allowance
 
-    def _sweep(self, active: list[Frontier], width: int) -> None:
-        """Evaluates the best open prefixes of each sentence, at most `width` of each length, and
-        what follows them."""
+    def _sweep(self, active: list[Frontier]) -> None:
+        """Evaluates the open prefixes of each sentence, and what follows them."""
         lengths: dict[int, list[tuple[Frontier, Open]]] = {}
         for frontier in active:
-            for entry in self._take(frontier, width):
+            for entry in self._take(frontier):
                 lengths.setdefault(entry.depth, []).append((frontier, entry))
         for depth in range(self.longest):
-            group = self._admit(lengths.pop(depth, []), width)
+            group = self._admit(lengths.pop(depth, []))
             for start in range(0, len(group), AT_ONCE):
                 for frontier, entry in self._evaluate(depth, group[start : start + AT_ONCE]):
                     lengths.setdefault(entry.depth, []).append((frontier, entry))
             for frontier, entry in lengths.pop(depth, []):  # further tokens: the next sweep's
                 heapq.heappush(frontier.heap, entry)
 
-    def _take(self, frontier: Frontier, width: int) -> list[Open]:
-        """The open prefixes with which a sweep begins; none if a proof is not to be expected."""
-        if self._expected(frontier) > self.settings.exact_budget:
-            frontier.out_of_reach = True
-            return []
-        return [heapq.heappop(frontier.heap) for _ in range(min(width, len(frontier.heap)))]
+    def _take(self, frontier: Frontier) -> list[Open]:
+        """The open prefixes with which a sweep begins."""
+        count = min(frontier.allowance - frontier.spent, len(frontier.heap))
+        return [heapq.heappop(frontier.heap) for _ in range(count)]
 
     def _expected(self, frontier: Frontier) -> float:
         """How many evaluations a proof is likely to need. Without a floor, proofs are not what the
@@ -237,17 +235,13 @@ class ExactSearch:
         open_ones = sum(-entry.key > frontier.floor for entry in frontier.heap)
         return max(open_ones, LIKELY_SHARE * math.exp(min(-least, 50.0)))
 
-    def _admit(self, group: list[tuple[Frontier, Open]], width: int) -> list[tuple[Frontier, Open]]:
+    def _admit(self, group: list[tuple[Frontier, Open]]) -> list[tuple[Frontier, Open]]:
         """Those whose sentences can still use and afford them, best first; the others go back."""
-        taken: Counter = Counter()
         admitted = []
         for frontier, entry in sorted(group, key=lambda pair: pair[1].key):
             if -entry.key <= frontier.floor:
                 self._drop(frontier, entry)
-                continue
-            can_pay = frontier.spent < self.settings.exact_budget
-            if can_pay and taken[frontier.number] < width:
-                taken[frontier.number] += 1
+            elif frontier.spent < frontier.allowance:
                 frontier.spent += 1
                 admitted.append((frontier, entry))
             else:
