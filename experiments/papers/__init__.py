@@ -83,6 +83,12 @@ def exhibits(folder: Path = PAPERS) -> list[Exhibit]:
     return [exhibit for paper in _papers(folder) for exhibit in paper["exhibits"]]
 
 
+def flag_of(metric: str, folder: Path = PAPERS) -> str | None:
+    """The flag of fairseq that a published setting is, if it is one."""
+    found = (paper.get("flags", {}).get(metric) for paper in _papers(folder))
+    return next(filter(None, found), None)
+
+
 @cache
 def _papers(folder: Path) -> list[dict]:
     return [_read(path) for path in sorted(folder.glob("*.yaml"), reverse=True)]

@@ -18,7 +18,9 @@ from data_prep.files import sha256
 from data_prep.segmentation import interactive_flags
 
 ROOT = Path(__file__).parents[2]
-MULTI30K = ROOT.parent / "shared" / "data" / "multi30k_de_en"
+# Where real corpora lie, each in a folder of its own.
+DATA = os.environ.get("SPARSE_FAIRSEQ_DATA")
+MULTI30K = Path(DATA or "nowhere") / "multi30k_de_en"
 COMMON = ("--recipe=multi30k", "--operations=80", "--any-size")
 SIZES = {"train": 300, "val": 20, "test_2016_flickr": 20}
 
@@ -189,7 +191,7 @@ def test_iwslt14_from_its_archive_by_two_processes_at_once(tmp_path):
     assert interactive_flags(bin_dir)[-1] == f"--bpe-codes={bin_dir / 'codes.en'}"
 
 
-@pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"needs the real Multi30k in {MULTI30K}")
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs SPARSE_FAIRSEQ_DATA/multi30k_de_en")
 @pytest.mark.slow
 def test_the_real_multi30k(tmp_path):
     run("--recipe=multi30k", "--operations=8000", "--raw", MULTI30K, "--out", tmp_path)

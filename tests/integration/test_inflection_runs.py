@@ -78,8 +78,11 @@ def test_the_chosen_languages_are_scored_one_by_one(runs, member):
 @pytest.mark.parametrize("member", ["seed1", "ensemble"])
 def test_how_exact_the_search_was_is_known(runs, member):
     scores = load(runs / SYSTEM / member / "scores.json")["test"]
-    for key in ("single_hypothesis", "exact_raw", "exact_normalized"):
-        assert 0 <= scores[key] <= 100
+    lines = (runs / SYSTEM / member / "generate-test.txt").read_text().splitlines()
+    told = [line for line in lines if line.startswith("E-")]
+    for key, word in (("certified_raw", "raw=yes"), ("certified_normalized", "normalized=yes")):
+        share = sum(f"\t{word}\t" in line for line in told) / len(told)
+        assert scores[key] == pytest.approx(100 * share)
 
 
 def test_the_ensemble_decodes_with_the_checkpoints_of_all_seeds(runs):

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from experiments.commands import ROOT
+from experiments.paths import ROOT
 
 TOOLS = Path(sys.executable).parent
 SYSTEMS = {

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from ...papers import published
+from ...papers import flag_of, published
 from ..comparison import triple
 from ..gather import Material
 from ..parts import (
@@ -12,20 +12,6 @@ from ..parts import (
     Table,
 )
 from ..section import SectionMaker
-
-FLAGS = {  # published metric -> flag of fairseq-train or fairseq-generate
-    "dropout": "dropout",
-    "attention_dropout": "attention-dropout",
-    "label_smoothing": "label-smoothing",
-    "learning_rate": "lr",
-    "warmup": "warmup-updates",
-    "max_updates": "max-update",
-    "embedding_size": "encoder-embed-dim",
-    "hidden_size": "encoder-ffn-embed-dim",
-    "layers": "encoder-layers",
-    "heads": "encoder-attention-heads",
-    "beam": "beam",
-}
 
 
 def fill(material: Material, section: Section) -> None:
@@ -65,7 +51,7 @@ def _shown_elsewhere() -> set[str]:
 
 def _why_unknown(material: Material, metric: str) -> str:
     arch = material.config.train.get("arch")
-    return f"as --arch {arch} has it" if metric in FLAGS and arch else "not known"
+    return f"as --arch {arch} has it" if flag_of(metric) and arch else "not known"
 
 
 def _digits(*values: Any) -> int:
@@ -77,7 +63,8 @@ def _known(material: Material) -> dict[str, Any]:
     """What is known here of the quantities that papers publish."""
     config, data = material.config, material.data
     flags = {**config.softmax, **config.train, **config.generate}
-    known = {metric: flags.get(flag) for metric, flag in FLAGS.items()}
+    metrics = {number.metric for number in published()}
+    known = {metric: flags.get(flag) for metric in metrics if (flag := flag_of(metric))}
     known["label_smoothing"] = flags.get("label-smoothing", 0.0)  # no criterion smooths by itself
     known["training_pairs"] = (data.get("sizes") or {}).get("train")
     known["bpe_merges"] = config.data.get("operations")
