@@ -2,6 +2,7 @@
 ours: what the task needs registered is imported here."""
 
 from .. import compat, criterions, optim  # noqa: F401
-from .sparse_translation import SparseTranslationConfig, SparseTranslationTask
+from .config import SparseTranslationConfig
+from .sparse_translation import SparseTranslationTask
 
 __all__ = ["SparseTranslationConfig", "SparseTranslationTask"]

@@ -1,23 +1,16 @@
 """`--task sparse_translation`: fairseq's translation task for models with an OutputTransform.
 
-fairseq's hooks and the flags. What a new model's output starts with is in `output_start`, which
-sentences get into batches in `batches`, decoding in `generation`.
+fairseq's hooks. The flags are in `config`, what a new model's output starts with in `output_start`,
+which sentences get into batches in `batches`, decoding in `generation`.
 """
 
 import json
 import logging
-import time
 from argparse import Namespace
-from dataclasses import dataclass, field
-from typing import Optional
 
-import torch
 from fairseq import utils
-from fairseq.dataclass import ChoiceEnum
-from fairseq.logging import metrics
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import II
+from fairseq.tasks.translation import TranslationTask
 
 from ..batches import count_fitting, left_out, refuse_empty_files, refuse_no_batch
 from ..cpu_workers import refuse_to_work_alone
@@ -28,90 +21,15 @@ from ..generation import (
     SparseSequenceGeneratorWithAlignment,
     SparseSequenceScorer,
 )
-from ..generation.decision import DECISIONS, UTILITIES
-from ..generation.exact_search import EXACT_BUDGET
 from ..generation.report import ExactnessReport
 from ..generation.search_flags import check_search_flags
 from ..generation.shortlist import transform_of
 from ..optim import tell_validation_loss
 from ..output_start import OutputStart
+from ..update_clock import UpdateClock
+from .config import SparseTranslationConfig
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class SparseTranslationConfig(TranslationConfig):
-    output_init: ChoiceEnum(["auto", "xavier", "fairseq"]) = field(
-        default="auto",
-        metadata={
-            "help": "scale of a new model's output weights: OpenNMT's (xavier) or as fairseq "
-            "initialises them; auto: xavier for sparse criteria, with which they learn faster"
-        },
-    )
-    score_normalization: ChoiceEnum(["none", "renormalize"]) = field(
-        default="none",
-        metadata={
-            "help": "what to do with α-ReLU's scores when decoding: use them as they are, as in "
-            "the paper, or divide them by their sum at each step"
-        },
-    )
-    end_search: ChoiceEnum(["auto", "full", "ahead"]) = field(
-        default="auto",
-        metadata={
-            "help": "when beam search ends a sentence of which --beam hypotheses have ended; full: "
-            "at once, as fairseq does; ahead: when no unfinished one has a higher total score; "
-            "auto: ahead for sparse models, full for softmax"
-        },
-    )
-    decoding_solver: ChoiceEnum(["auto", "sort", "topk", "bisect"]) = field(
-        default="auto",
-        metadata={
-            "help": "how decoding finds entmax's threshold, as --solver says it for training; all "
-            "give the same scores, and only auto looks at the best words alone"
-        },
-    )
-    exact_search: bool = field(
-        default=False,
-        metadata={
-            "help": "after beam search, go on until the translation is provably the best, or the "
-            "budget is spent"
-        },
-    )
-    exact_budget: int = field(
-        default=EXACT_BUDGET,
-        metadata={"help": "prefixes that --exact-search may evaluate for a sentence, at most"},
-    )
-    enumerate: Optional[float] = field(  # noqa: UP045
-        default=None,
-        metadata={
-            "help": "go on until the sentences found have this share of the probability, or the "
-            "budget is spent; --nbest says how many are printed"
-        },
-    )
-    decision: ChoiceEnum(list(DECISIONS)) = field(
-        default="map",
-        metadata={
-            "help": "print the best hypothesis by its score first (map), or the one with the "
-            "highest expected --utility under the probabilities of all that were found (mbr)"
-        },
-    )
-    utility: ChoiceEnum(list(UTILITIES)) = field(
-        default="chrf", metadata={"help": "of --decision mbr, by sacrebleu; edit: 100 - TER"}
-    )
-    validate_with_ema: bool = field(
-        default=False,
-        metadata={
-            "help": "validate, and so select checkpoints, with the averaged weights of --store-ema "
-            "(fairseq only stores them)"
-        },
-    )
-    # fairseq knows Optional, but not `str | None`.
-    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")  # noqa: UP045
-    save_dir: str = II("checkpoint.save_dir")
-    quiet: bool = II("common_eval.quiet")
-    results_path: Optional[str] = II("common_eval.results_path")  # noqa: UP045
-    post_process: Optional[str] = II("common_eval.post_process")  # noqa: UP045
-    gen_subset: str = II("dataset.gen_subset")
 
 
 @register_task("sparse_translation", dataclass=SparseTranslationConfig)
@@ -129,8 +47,7 @@ class SparseTranslationTask(TranslationTask):
         self._exactness = None  # an ExactnessReport while a command decodes
         self._reported_iterator = None
         self._subsets_validated = 0
-        self._cpu_seconds = 0.0  # of all updates so far, of this process
-        self._update_began = None
+        self._clock = UpdateClock()
         self._averaged = None  # the EMA model that validation's generator decodes with
 
     @classmethod
@@ -209,8 +126,7 @@ class SparseTranslationTask(TranslationTask):
         if self.cfg.validate_with_ema and ema_model is None:
             raise UsageError("--validate-with-ema needs --store-ema")
         self.output_start.of_update(model, ema_model)
-        if self._update_began is None:  # the first of several batches of one update
-            self._update_began = time.process_time()
+        self._clock.begin()
         return super().train_step(sample, model, criterion, *args, **kwargs)
 
     def valid_step(self, sample, model, criterion, ema_model=None):
@@ -229,15 +145,8 @@ class SparseTranslationTask(TranslationTask):
         return ema_model
 
     def reduce_metrics(self, logging_outputs, criterion):
-        """Also the CPU time of all updates: words per second of the wall depend on what else the
-        machine does."""
         super().reduce_metrics(logging_outputs, criterion)
-        if self._update_began is not None:
-            self._cpu_seconds += time.process_time() - self._update_began
-            self._update_began = None
-            if not torch.cuda.is_available():
-                # Without a weight there is no mean: the last value counts.
-                metrics.log_scalar("cpu_seconds", self._cpu_seconds, 0, priority=900, round=3)
+        self._clock.end()
 
     def begin_valid_epoch(self, epoch, model):
         super().begin_valid_epoch(epoch, model)
