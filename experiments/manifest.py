@@ -5,14 +5,14 @@ import json
 import math
 from typing import Any
 
-from data_prep.files import write_json
+from data_prep.files import sha256, write_json
 from sparse_fairseq.errors import UsageError
 
 from .commands import INTERVALS, LENGTH, train_settings
 from .config import Flags
 from .fairseq_output import training_ended
 from .paths import readable
-from .plan import Plan
+from .plan import SPLITS, Plan
 from .provenance import now, provenance
 from .run_folder import MANIFEST, Run
 
@@ -36,8 +36,12 @@ class Manifest:
     def is_finished(self, stage: str) -> bool:
         if stage == "train":
             return self._is_trained()
-        made_from = self.made_from(stage)
-        return made_from is not None and self.stages.get(stage, {}).get("made_from") == made_from
+        made_from, before = self.made_from(stage), self.stages.get(stage, {}).get("made_from")
+        if made_from is None or before is None:
+            return False
+        if stage == "score" and "references" not in before:
+            del made_from["references"]  # version 0.1 did not write them down
+        return before == made_from
 
     def made_from(self, stage: str) -> Flags | None:
         """What the outcome of a stage depends on; None while that is not there."""
@@ -47,7 +51,15 @@ class Manifest:
             trained = [finish_time(member, "train") for member in self.plan.members(self.run)]
             return {"train": trained, **self.plan.config.generate} if all(trained) else None
         generated = self.stages.get("generate", {}).get("finished")
-        return {"generate": generated, "metric": self.plan.config.metric} if generated else None
+        if not generated:
+            return None
+        texts = [self.plan.data / "text" / f"{split}.{self.plan.spec.target}" for split in SPLITS]
+        references = {path.name: sha256(path) for path in texts if path.is_file()}
+        return {
+            "generate": generated,
+            "metric": self.plan.config.metric,
+            "references": references,
+        }
 
     def _is_trained(self) -> bool:
         """Whether nothing is left to train; a run that was made otherwise is an error."""

@@ -1,5 +1,6 @@
 """What is done, done again, gone on with, and refused; with commands that only pretend."""
 
+import json
 from contextlib import contextmanager
 
 import pytest
@@ -23,6 +24,21 @@ def interrupt_training(place, *words: str) -> None:
 def test_what_is_done_is_not_done_again(place):
     assert place.call() == WHOLE
     assert place.call() == []
+
+
+def test_an_edited_reference_is_scored_again(place):
+    place.call("relu15", "1")
+    before, scores = place.manifest["stages"]["score"]["made_from"], place.run / "scores.json"
+    old = scores.read_text()
+    (place.folder / "data/tiny/text/test.en").write_text("something else\n")
+    assert place.call("relu15", "1") == []  # nothing is decoded for it
+    assert place.manifest["stages"]["score"]["made_from"] != before
+    assert scores.read_text() != old
+    manifest = place.manifest
+    del manifest["stages"]["score"]["made_from"]["references"]  # as version 0.1 wrote it
+    (place.run / "manifest.json").write_text(json.dumps(manifest))
+    place.call("relu15", "1")
+    assert place.manifest == manifest
 
 
 def test_a_run_that_was_interrupted_is_not_made_shorter(place):
