@@ -94,7 +94,7 @@ def _entmax_block(z: Tensor, mapping: EntmaxMapping) -> Block:
     if isinstance(alpha, Tensor) or alpha != 1.0:
         # No score under −1/(α−1) is in the support; 0 · −inf must stay 0.
         lowest = -1.0 / (alpha - 1.0 + 1e-30)
-        score = (solved.p * solved.shifted.clamp(min=lowest)).sum(1, keepdim=True)
+        score = solved.shifted.clamp_(min=lowest).mul_(solved.p).sum(1, keepdim=True)
         value = ((alpha - 1.0) * score.double() + value) / alpha
     conjugate = Conjugate(value, shift.double(), solved.max)
     if isinstance(solved, Whole):
