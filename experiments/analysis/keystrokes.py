@@ -11,13 +11,14 @@ are the only possibility come ahead, several at a time. ``result``:
     accepted            % of the words that were accepted as a first suggestion, at any letter
     ahead               % of the words that were offered ahead, as the only possibility
     k, p                of the lists "top_k" and "top_p"
-    lists               of "all" words (sparse outputs), "top_k", "top_p": length (mean), coverage
-                        (% of the words that are in it), saved (% of the keystrokes, if one goes
-                        down the list with the arrow key where that is shorter), cut (% of the
-                        lists of all words that are not complete)
+    lists               of "all" words (sparse outputs), "top_k", "top_p": length (mean), median
+                        (of the length), coverage (% of the words that are in it), saved (% of the
+                        keystrokes, if one goes down the list with the arrow key where that is
+                        shorter), cut (% of the lists of all words that are not complete)
     curve               [[k, % of the words that are among the best k], …]
 """
 
+import statistics
 from dataclasses import dataclass, field
 
 from data_prep.progress import Progress
@@ -53,7 +54,7 @@ class Tally:
     accepted: int = 0
     ahead: int = 0
     keys: dict[str, int] = field(default_factory=dict)  # by way of typing
-    lengths: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, list[int]] = field(default_factory=dict)
     covered: dict[str, int] = field(default_factory=dict)
     cut: int = 0
     at_rank: list[int] = field(default_factory=lambda: [0] * LONGEST)
@@ -170,7 +171,7 @@ def count(tally: Tally, places: list[Place]) -> None:
         tally.cut += not place.complete
         tally.add("keys", "without", len(place.text) + place.spaced)
         for way, size in place.lengths.items():
-            tally.add("lengths", way, size)
+            tally.lengths.setdefault(way, []).append(size)
             tally.add("covered", way, place.covered[way])
         if place.ranks[0] is not None and place.ranks[0] < LONGEST:
             tally.at_rank[place.ranks[0]] += 1
@@ -230,11 +231,12 @@ def summary(tally: Tally, dense: bool) -> dict:
         curve.append([rank, percent(covered, tally.words)])
     lists = {
         way: {
-            "length": length / tally.words,
+            "length": statistics.fmean(lengths),
+            "median": statistics.median(lengths),
             "coverage": percent(tally.covered[way], tally.words),
             "saved": saved(way),
         }
-        for way, length in tally.lengths.items()
+        for way, lengths in tally.lengths.items()
     }
     if not dense:
         lists["all"]["cut"] = percent(tally.cut, tally.words)

@@ -302,7 +302,7 @@ class Card {
     });
     this.panel.replaceChildren(el("div", { className: "panel" },
       el("h3", {}, `In place of ${name}`, el("button", { type: "button", className: "quiet", "aria-label": "Close the list", onclick: () => this.close() }, "Close")),
-      el("p", { role: "status" }, sure ? el("strong", {}, sentence) : sentence), list, more,
+      el("p", { role: "status" }, sure ? el("strong", {}, sentence) : sentence, shareOfShown(found, this.run)), list, more,
       el("div", { className: "own" }, input,
         el("button", { type: "button", className: "quiet", onclick: () => input.value.trim() && this.own(place, names, input.value) }, "Use it"))));
     this.focusList();
@@ -348,6 +348,16 @@ class Card {
 function noteAbout(word, list) {
   if (word.unknown) list.append(el("li", {}, `“${word.text}” is outside the model’s vocabulary; going on regardless.`));
   else if (word.impossible) list.append(el("li", {}, `“${word.text}”: the model gives this word probability 0; going on regardless.`));
+}
+
+/** How much of the probability the words hold that are shown at first. */
+function shareOfShown(found, run) {
+  const whole = run.sums_to_one ? "the probability" : "all scores";
+  const shown = found.words.slice(0, SHOWN);
+  if (found.complete && shown.length === found.count) return ` ${found.count === 1 ? "It holds" : "They hold"} all of ${whole}.`;
+  if (!run.sparse || shown.length === found.count) return ""; // the sentence before says it
+  const part = shown.reduce((sum, word) => sum + word.score, 0) / found.mass;
+  return ` The first ${SHOWN} hold ${percent(Math.min(1, part))} of ${whole}.`;
 }
 
 function shareBars(list, words, total) {

@@ -67,14 +67,22 @@ def _list_table(material: Material, results: dict[str, dict]) -> Table:
                 continue
             columns = {
                 key: material.of_seeds("keystrokes", lambda r, k=key, w=kind: r["lists"][w].get(k))
-                for key in ("length", "coverage", "saved", "cut")
+                for key in ("median", "length", "coverage", "saved", "cut")
             }
-            cells = [number(*mean_of(columns[key], system, 1)) for key in list(columns)[:3]]
+            cells = [number(*mean_of(columns[key], system, 1)) for key in list(columns)[:4]]
             cut = mean_of(columns["cut"], system, 1)
             cells.append(number(*cut) if cut[0] is not None else Cell("", None))
             rows.append([system_cell(system), text(LISTS[kind].format(**results[system])), *cells])
     caption = "The list that is shown before any letter is typed"
-    columns = ["System", "List", "Words in it", "Coverage, %", "Keystrokes saved, %", "Cut, %"]
+    columns = [
+        "System",
+        "List",
+        "Words in it: median",
+        "Mean",
+        "Coverage, %",
+        "Keystrokes saved, %",
+        "Cut, %",
+    ]
     table = Table("keystroke_lists", caption, columns, rows)
     table.notes.append(
         "Coverage: how often the next word of the reference is in the list. Saved: by going down "

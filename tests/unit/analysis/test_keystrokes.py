@@ -39,6 +39,7 @@ def test_keystrokes_by_hand(predictor):
     assert found["lists"]["all"]["saved"] == pytest.approx(100 * 11 / 15)
     assert found["lists"]["all"]["coverage"] == 100
     assert found["lists"]["all"]["length"] == pytest.approx((3 + 3 + 1) / 3)
+    assert found["lists"]["all"]["median"] == 3
     assert found["curve"][0] == [1, pytest.approx(100 * 2 / 3)]
     assert found["curve"][1] == [2, 100]
 

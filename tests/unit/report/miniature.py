@@ -209,7 +209,7 @@ def keystrokes(system: str) -> dict:
         **{"without": 4000, "with": 1800, "saved": 55.0, "first": 60.0, "accepted": 85.0},
         "ahead": 0.0 if system == "softmax" else 40.0,
         "lists": {
-            name: {"length": length, "coverage": coverage, "saved": 50.0}
+            name: {"median": 3, "length": length, "coverage": coverage, "saved": 50.0}
             | ({"cut": 2.0} if name == "all" else {})
             for name, (length, coverage) in lists.items()
         },
