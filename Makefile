@@ -47,7 +47,7 @@ wheel: $(INSTALLED) ## build the package into dist/
 
 docs: $(INSTALLED) ## build the documentation as a searchable site into site/, and check its links
 	$(BIN)/mkdocs build --strict -q
-	@echo "open site/index.html"
+	@echo "to read it, with its search: python -m http.server --directory site 8000, then open http://localhost:8000"
 
 test-gpu: $(INSTALLED) ## run the tests of the kernels on this machine's GPU (without one they fail); docs/gpu.md
 	$(BIN)/python -m pytest -q -n0 -m gpu tests/gpu
