@@ -31,12 +31,12 @@ def fill(material: Material, section: Section) -> None:
         return
     any_of_them = next(iter(results.values()))
     section.reading = [
-        "A prefix bounds the score of all that can follow it. So a translation is proved to be the "
-        "best of all sentences as soon as nothing that was left out can be better. Exact search "
-        f"goes on after the beam, with at most {any_of_them['budget']} further prefixes for a "
-        "sentence. Translations are ranked by the sum of their log-scores, the empty one is "
+        "A prefix bounds the score of all that can follow it. So an output is proved to be the "
+        "best of all as soon as nothing left out can be better. Exact search goes on after the "
+        f"beam, with at most {any_of_them['budget']} further prefixes for each output. Outputs are "
+        "ranked by the sum of their log-scores, the empty one is "
         "allowed, and α-ReLU's scores are divided by their sum at each step.",
-        "A search error: the beam missed the best translation. A model error: the best one is "
+        "A search error: the beam missed the best output. A model error: the best one is "
         "empty, or too short. BLEU and chrF are of the words as they were divided for training: "
         "compare beam and exact search, not with other tables.",
     ]
@@ -63,7 +63,7 @@ def _quality(material: Material) -> Table:
         for way, name in (("beam", "beam 5"), ("exact", "exact")):
             value = material.of_seeds("exact_search", lambda r, w=way, k=key: r[w][k])
             found[f"{title}: {name}"] = (value, digits)
-    caption = "What the best translations are worth"
+    caption = "What the best outputs are worth"
     return Table("exact_search_quality", caption, ["System", *found], _rows(material, found))
 
 
@@ -103,9 +103,9 @@ def _figure(results: dict[str, dict]) -> Figure:
         axes.set_xlabel("tokens of the source, at most")
         axes.set_ylabel("proved, %")
 
-    svg = draw("exact_search", "Proved translations by length", plot)
+    svg = draw("exact_search", "Proved outputs by length", plot)
     header = ["system", "source tokens, at most", "sentences", "proved, %"]
-    caption = "Share of translations that are proved to be the best, by the length of the source."
+    caption = "Share of outputs that are proved to be the best, by the length of the source."
     return Figure("exact_search_figure", caption, [svg], to_csv(header, rows))
 
 
