@@ -567,7 +567,8 @@ def test_lists_of_next_words_are_compared(page):
 def test_there_is_a_figure_for_every_module(page):
     figures = {name.removeprefix("figure-") for name in page.ids if name.startswith("figure-")}
     assert figures == {
-        *("bleu_figure", "support_figure", "exactness_figure", "total_score_figure"),
+        *("bleu_figure", "support_figure", "exactness_figure", "exact_search_figure"),
+        "total_score_figure",
         *("tau_figure", "dynamics", "inference_time", "alpha_sweep"),
         *("lattice", "search_tree", "attention", "examples", "keystrokes_figure"),
     }
