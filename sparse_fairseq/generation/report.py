@@ -89,13 +89,14 @@ class ExactnessReport:
         """Takes note of one sentence; returns what its E- line says."""
         best = hypotheses[0]
         mass = best["mass"]
+        by_score = sorted(hypotheses, key=lambda h: -float(h["score"]))
         entry = {
             "raw": best["exact"]["raw"],
             "normalized": best["exact"]["normalized"],
             "exhaustive": best["exhaustive"],
             "hypotheses": sum(h["status"] == "finished" for h in hypotheses),
             "status": best["status"],
-            "proved": _leading([h["proved"] for h in hypotheses]),
+            "proved": _leading([h["proved"] for h in by_score]),
             **{f"{kind}_gap": _number(best["gap"][kind]) for kind in ("raw", "normalized")},
             **{f"{kind}_bound": _number(best["bound"][kind]) for kind in ("raw", "normalized")},
             "mass": "-" if mass is None else f"{mass[0]:.4f}..{mass[1]:.4f}",

@@ -205,7 +205,7 @@ def test_programs_and_validation_print_nothing(model, capsys):
 def hypothesis(raw, normalized, exhaustive, status="finished"):
     exact = {"raw": raw, "normalized": normalized}
     gap = {"raw": 0.0 if raw else 0.5, "normalized": None}
-    known = {"exact": exact, "exhaustive": exhaustive, "status": status, "gap": gap}
+    known = {"exact": exact, "exhaustive": exhaustive, "status": status, "gap": gap, "score": 0.0}
     bound = {"raw": -1.5, "normalized": None}
     return {**known, "bound": bound, "proved": raw, "mass": (0.25, 1.0)}
 
