@@ -98,6 +98,8 @@ def test_the_library_needs_torch_and_numpy_alone():
 def test_every_file_that_says_a_version_says_the_same():
     version = sparse_fairseq.__version__
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    newest = re.search(r"^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest and newest.group(1) == version
 
 
 def test_help_lists_every_target():
