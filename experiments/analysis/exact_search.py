@@ -91,7 +91,8 @@ class Findings:
             )
 
     def _words(self, tokens: torch.Tensor) -> str:
-        return self.dictionary.string(tokens.cpu(), self.separator)
+        real = tokens[tokens != self.dictionary.pad()]
+        return self.dictionary.string(real.cpu(), self.separator)
 
     def result(self) -> dict:
         all_of_them = self.sentences
