@@ -1,15 +1,15 @@
-"""Tests on a GPU: `make test-gpu`. Without one they fail; none is skipped for want of it."""
+"""Tests on a GPU: `make test-gpu`. Without one they fail; none is skipped for want of it.
 
-import sys
+The cases are those of the interpreter (tests/kernels/interpreted), with the GPU as torch's default
+device.
+"""
+
 from pathlib import Path
 
 import pytest
 import torch
 
 from experiments.bench.gpu.environment import NoGPU, environment, write_json
-
-# The cases are those of the interpreter, with the GPU as torch's default device.
-sys.path.insert(0, str(Path(__file__).parents[1] / "triton" / "interpreted"))
 
 OUTCOMES: dict[str, str] = {}
 
