@@ -113,11 +113,15 @@ def compile_all(target: str, configurations, dtypes) -> dict[str, Resources]:
     return names
 
 
-def check(found: dict[str, Resources], target: str) -> None:
+def check_resources(found: dict[str, Resources], target: str) -> None:
     spilling = {name: each for name, each in found.items() if each.spilled}
     assert not spilling, spilling
     for name, each in found.items():
         assert each.registers <= 255 and each.shared <= TARGETS[target][1], (name, each)
+
+
+def check_width(found: dict[str, Resources]) -> None:
+    for name, each in found.items():
         if name.split()[0] not in NOT_STREAMED:
             assert each.widest_load >= 128 and each.widest_store >= 128, (name, each)
 
@@ -133,11 +137,14 @@ def test_main_configurations(target):
         if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
     }
     assert {name.split()[0] for name in found} == kernels  # none is forgotten
-    check(found, target)
+    check_resources(found, target)
+    check_width(found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_all_configurations(target, dtype):
-    check(compile_all(target, [*MAIN, *REST], [dtype]), target)
+    """Not all of them load 128 bits at once: a short row has less for each thread, and a number of
+    classes that is no multiple of 16 is not aligned."""
+    check_resources(compile_all(target, [*MAIN, *REST], [dtype]), target)
