@@ -3,6 +3,8 @@
 import pytest
 from explore_tables import HOUSES, predictor_of, softmax_houses
 
+from data_prep.progress import Progress
+from experiments.analysis import keystrokes
 from experiments.analysis.keystrokes import Place, Tally, count, look, summary
 
 
@@ -76,3 +78,14 @@ def test_arrow_key_is_used_where_it_is_shorter():
     count(tally, [long, long])
     # arrow and Tab; with one word in the list, o, f and Tab
     assert tally.keys == {"without": 12, "with": 6, "all": 4, "top_k": 6}
+
+
+def test_a_model_that_thinks_everything_possible_is_asked_for_fewer_sentences(
+    predictor, monkeypatch
+):
+    pairs = [("the house", "the green house")] * 3
+    with Progress("keystrokes", 3, "sentences") as progress:
+        assert keystrokes.simulate(predictor, pairs, 2, 0.9, progress)[1] == 3
+        monkeypatch.setattr(keystrokes, "MOST_LISTED", 1)
+        tally, used = keystrokes.simulate(predictor, pairs, 2, 0.9, progress)
+    assert used == 1 and tally.words == 3
