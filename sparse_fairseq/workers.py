@@ -17,7 +17,7 @@ def agreed(what: str, compute: Callable[[], float]) -> float:
     value, failure = math.nan, None
     try:
         value = compute()
-    except Exception as error:
+    except (Exception, UsageError) as error:  # a UsageError is no Exception
         failure = error
     every = _gathered([value, float(failure is not None)])
     if failure is not None:

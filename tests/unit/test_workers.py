@@ -16,6 +16,7 @@ import torch
 from torch import distributed, multiprocessing
 from tiny_fairseq import load_training_data, make_criterion, make_dataset, make_model, make_task
 import sparse_fairseq.register
+from sparse_fairseq.errors import UsageError
 
 def worker(rank, init, kind, answers):
     torch.set_num_threads(1)
@@ -31,6 +32,8 @@ def worker(rank, init, kind, answers):
         distributed.all_reduce(torch.zeros(1))
         if kind == "failing" and rank == 0:
             raise MemoryError("no memory left")
+        if kind == "refusing" and rank == 0:
+            raise UsageError("not with this")
 
     model.decoder.register_forward_pre_hook(gather)
     load_training_data(task, make_dataset(task))
@@ -41,7 +44,7 @@ def worker(rank, init, kind, answers):
         answer = f"{type(error).__name__}: {error}"
     answers[rank] = answer
 
-for kind in ("sharded", "failing"):
+for kind in ("sharded", "failing", "refusing"):
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("fork")
         answers = context.Manager().dict()
@@ -67,9 +70,13 @@ def test_all_measure_and_none_waits_for_a_failure():
         env={**environment(), **path},
     )
     found = dict(line.split("|") for line in done.stdout.splitlines() if "|" in line)
-    assert found.keys() == {"sharded", "failing"}, done.stderr[-3000:]
+    assert found.keys() == {"sharded", "failing", "refusing"}, done.stderr[-3000:]
     one, other = literal_eval(found["sharded"])
     assert one == other and 0 < float(one) < 2
-    failed, told = literal_eval(found["failing"])
-    assert failed == "MemoryError: no memory left"
-    assert "--tau batch failed on worker 0: see its error" in told
+    for kind, error in (
+        ("failing", "MemoryError: no memory left"),
+        ("refusing", "UsageError: sparse_fairseq: error: not with this"),
+    ):
+        failed, told = literal_eval(found[kind])
+        assert failed == error
+        assert "--tau batch failed on worker 0: see its error" in told

@@ -71,8 +71,13 @@ def test_the_rule_that_ends_a_search_can_be_chosen():
     table[:, 6, A] = 0.0
     table[:, 6, A, EOS] = 1.0
     lengths = {}
-    for kind, settings in (("sparse", IDENTITY), ("softmax", OutputSettings())):
-        model = table_model(table.log() if kind == "softmax" else table, settings)
+    kinds = {
+        "sparse": IDENTITY,
+        "softmax": OutputSettings(),
+        "entmax of α = 1": OutputSettings("entmax", 1.0),  # a softmax by another name
+    }
+    for kind, settings in kinds.items():
+        model = table_model(table if kind == "sparse" else table.log(), settings)
         for rule in ("auto", "full", "ahead"):
             options = {"beam_size": 2, "max_len_b": 6, "nbest": 1, "end_search": rule}
             generator = SparseSequenceGenerator([model], model.decoder.dictionary, **options)
@@ -80,6 +85,7 @@ def test_the_rule_that_ends_a_search_can_be_chosen():
             lengths[kind, rule] = len(best["tokens"])
     early = lengths["softmax", "full"]
     assert early < 7 and lengths["sparse", "full"] == lengths["softmax", "auto"] == early
+    assert lengths["entmax of α = 1", "auto"] == early
     assert (
         lengths["sparse", "auto"] == lengths["sparse", "ahead"] == lengths["softmax", "ahead"] == 7
     )
