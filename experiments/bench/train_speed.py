@@ -20,8 +20,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import entmax as peer
 import torch
 from fairseq import criterions, options, tasks
+from fairseq.criterions import FairseqCriterion
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
@@ -33,17 +35,47 @@ from sparse_fairseq.functional._host import layer, passes
 from sparse_fairseq.output_transform import OutputSettings
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "entmax package"  # 1.5-entmax, k = 100
 SYSTEMS = {
     "softmax": ["--criterion=cross_entropy"],  # fairseq's own, to which the others are compared
     "softmax_loss": ["--criterion=softmax_loss"],
     "relu15": ["--criterion=alpha_relu_loss", "--alpha=1.5", "--tau=0"],
     "entmax15": ["--criterion=entmax_loss", "--alpha=1.5"],
     "sparsemax": ["--criterion=sparsemax_loss"],
+    "entmax15_sort": ["--criterion=entmax_loss", "--alpha=1.5", "--solver=sort"],  # what SE timed
+    PACKAGE: ["--criterion=cross_entropy"],  # gives way to the package's loss
 }
+NOT_FUSED = ("softmax", PACKAGE)
 LENGTH = 24  # words in a sentence
 # Forward product of the output layer; softmax or threshold, support and loss; gradient products
 # of the output layer; then what all have in common.
 PARTS = ("product", "loss", "gradients", "optimizer", "rest of the model")
+
+
+class PackageCriterion(FairseqCriterion):
+    """The entmax package's loss of the same logits, as one would use it with fairseq."""
+
+    requested = OutputSettings("entmax", 1.5)
+
+    def __init__(self, task) -> None:
+        super().__init__(task)
+        self.loss = peer.Entmax15Loss(k=100, ignore_index=self.padding_idx, reduction="sum")
+
+    def forward(self, model, sample, reduce=True):
+        loss = self.compute_loss(model(**sample["net_input"])[0], sample["target"])
+        size = sample["ntokens"]
+        return loss, size, {"loss": loss.data, "ntokens": size, "sample_size": size}
+
+    def compute_loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.loss(logits.flatten(0, 1), target.flatten())
+
+    @staticmethod
+    def reduce_metrics(logging_outputs) -> None:
+        metrics.log_scalar("loss", sum(log["loss"] for log in logging_outputs))
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return True
 
 
 class Stopwatch:
@@ -104,6 +136,7 @@ class Bench:
             system: criterions.build_criterion(self.config(folder, system).criterion, self.task)
             for system in SYSTEMS
         }
+        self.criteria[PACKAGE] = PackageCriterion(self.task)
         self.trainer = Trainer(cfg, self.task, self.model, self.criteria["softmax"])
         self.trainer.lr_step_begin_epoch(1)
         self.sample = self.make_batch()
@@ -117,7 +150,7 @@ class Bench:
         run += ["--source-lang=src", "--target-lang=tgt", "--arch=transformer", "--optimizer=adam"]
         run += ["--lr=1e-20", "--clip-norm=1", "--cpu", f"--max-tokens={args.tokens}"]
         run += SYSTEMS[system]
-        if args.not_fused and system != "softmax":
+        if args.not_fused and system not in NOT_FUSED:
             run.append("--no-fused-output")
         parser = options.get_training_parser()
         return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, run))
@@ -168,7 +201,7 @@ class Bench:
     def watched(self, watch: Stopwatch, system: str) -> Iterator[None]:
         """While this lasts, updates tell the watch where their time goes."""
         optimizer, places = self.trainer.optimizer, []
-        if system == "softmax":
+        if system in NOT_FUSED:
             self.output.forward = watch.around_layer(self.output.forward)
             places += [(self.criteria[system], "compute_loss", "loss")]
             optimizer.backward = watch.around_backward(optimizer.backward)
@@ -236,7 +269,7 @@ def report(seconds: dict[str, list[float]], logged: dict, args: argparse.Namespa
             "ratio": round(statistics.median(ratios), 3),
             "lowest": round(min(ratios), 3),
             "highest": round(max(ratios), 3),
-            "support": logged[system].get("support", "all"),
+            "support": logged[system].get("support", ""),
         }
         print(
             f"{system:<14}{row['wps']:>9}{row['ratio']:>11.3f}  "
