@@ -64,10 +64,16 @@ def _dig(value: Any, way: Sequence[str], run: Run) -> float | None:
 
 
 def _result(path: Path) -> Any:
+    return read_answer(path).get("result")
+
+
+def read_answer(path: Path) -> dict[str, Any]:
+    """The file of an analysis; nothing if it is not there, or broken."""
     try:
-        return _read(path, path.stat().st_mtime_ns).get("result")
-    except (OSError, ValueError, AttributeError):
-        return None
+        found = _read(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @lru_cache(maxsize=256)
@@ -135,6 +141,13 @@ QUANTITIES = (
             analysed("exactness", "valid", "single_hypothesis"),
             scored("valid", "single_hypothesis"),
         ),
+    ),
+    Quantity(
+        *("proved", "proved %", 1, "test", (analysed("exact_search", "proved"),)),
+    ),
+    Quantity(
+        *("search_errors", "search errors %", 1, "test"),
+        (analysed("exact_search", "search_errors", "5"),),
     ),
     Quantity(
         *("train_words_per_cpu_second", "train words/CPU s", 0, "train"),

@@ -4,38 +4,63 @@ It stands above stages and analyses, reads what they wrote, and is read by neith
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from data_prep.files import lock, write_json
 
 from .provenance import now, provenance
-from .quantities import measured, shown
-from .run_folder import find_runs
+from .quantities import measured, read_answer, shown
+from .run_folder import Run, find_runs
 from .spread import spread
 from .systems import in_order
 
+# What a curve of training has of each validation, beside the number of updates.
+CURVE = ("loss", "accuracy", "bleu")
+
 
 def collect(runs_root: Path, dataset: str) -> dict[str, Any]:
-    runs = find_runs(runs_root, dataset)
-    entries = []
-    for run in runs:
-        entry: dict[str, Any] = {"system": run.system, "seed": run.seed, "problem": run.problem}
-        if entry["problem"] is None:
-            try:
-                entry |= {"tau": run.manifest.get("tau"), "scores": run.scores or {}}
-                entry["measured"] = measured(run)
-            except ValueError as error:  # a file that somebody broke must not hide the others
-                entry["problem"] = str(error)
-        entries.append(entry)
+    return summarise(runs_root / dataset, find_runs(runs_root, dataset))
+
+
+def summarise(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
+    """What is known of these runs of the dataset in ``folder``."""
+    entries = [_entry(run) for run in runs]
+    compared = read_answer(folder / "analysis" / "bleu.json").get("result") or {}
     return {
-        "dataset": dataset,
+        "dataset": folder.name,
         "made": now(),
         **provenance(),
         "signature": _signature(entries),
         "systems": _systems(entries),
+        "pairs": (compared.get("test") or {}).get("pairs") or [],
         "runs": entries,
     }
+
+
+def _entry(run: Run) -> dict[str, Any]:
+    entry: dict[str, Any] = {"system": run.system, "seed": run.seed, "problem": run.problem}
+    if entry["problem"] is not None:
+        return entry
+    try:
+        entry |= {"tau": run.manifest.get("tau"), "scores": run.scores or {}}
+        entry["measured"] = measured(run)
+    except ValueError as error:  # a file that somebody broke must not hide the others
+        return {**entry, "problem": str(error)}
+    answers = {path.stem: read_answer(path) for path in sorted(run.analysis_dir.glob("*.json"))}
+    entry["curve"] = _curve(answers.get("dynamics", {}))
+    entry["analyses"] = {
+        name: {key: answer["made"].get(key) for key in ("settings", "date")}
+        for name, answer in answers.items()
+        if "result" in answer and "made" in answer
+    }
+    return entry
+
+
+def _curve(dynamics: dict[str, Any]) -> list[dict[str, float]]:
+    points = (dynamics.get("result") or {}).get("points") or ()
+    return [{key: p[key] for key in ("updates", *CURVE) if key in p} for p in points]
 
 
 def _signature(entries: list[dict]) -> str | None:

@@ -1,0 +1,156 @@
+"""Copies the evidence of a dataset's runs, small enough to commit: results.json and the manifests.
+
+Checkpoints, logs and outputs stay where they are. Paths become relative to the place that they were
+made in, and a file with a sentence of the data, or of a translation, is not written.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.files import write_json
+from sparse_fairseq.errors import UsageError
+
+from .paths import ROOT, readable
+from .plan import SPLITS
+from .results import summarise
+from .run_folder import Run, find_runs, read_lines
+
+RESULTS = ROOT / "experiments" / "results"
+RESULTS_FILE = "results.json"
+MANIFEST_END = ".manifest.json"
+# Shorter lines of a corpus ("de", "1,000") may stand in a manifest by chance.
+SENTENCE = 20
+ABSOLUTE = re.compile(r"(?<![\w.:~/-])/(?:[^/\s\"',:;]+/)*[^/\s\"',:;]+")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.evidence", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("folder", type=Path, metavar="RUNS/DATASET", help="where the runs are")
+    parser.add_argument("--out", type=Path, help="default: experiments/results/<dataset>")
+    options = parser.parse_args(arguments)
+    folder = options.folder.absolute()
+    for path in copy_evidence(folder, options.out or RESULTS / folder.name):
+        print(f"{readable(path)}: {path.stat().st_size:,} bytes")
+
+
+def copy_evidence(folder: Path, out: Path) -> list[Path]:
+    """Writes the evidence of the finished runs of ``folder``; returns the files."""
+    runs = find_runs(folder.parent, folder.name)
+    finished = [run for run in runs if _is_finished(run)]
+    for run in runs:
+        if run not in finished:
+            print(f"left out: {run.problem or f'{run.name} is not finished'}")
+    if not finished:
+        raise UsageError(f"no finished runs in {readable(folder)}")
+    documents = {out / RESULTS_FILE: summarise(folder, finished)}
+    for run in finished:
+        documents[manifest_path(out, run)] = run.manifest
+    relative = _relative_to(finished)
+    documents = {path: mapped(relative, document) for path, document in documents.items()}
+    _refuse_text(documents, finished)
+    _refuse_others(out)
+    for path in _own_files(out):
+        path.unlink()  # of runs that are no longer there
+    for path, document in documents.items():
+        write_json(path, document)
+    return [*documents]
+
+
+def manifest_path(out: Path, run: Run) -> Path:
+    return out / run.system / f"{run.member}{MANIFEST_END}"
+
+
+def _is_finished(run: Run) -> bool:
+    return run.problem is None and "score" in run.manifest["stages"]
+
+
+def mapped(function: Callable[[str], str], value: Any) -> Any:
+    """The same JSON value with every string of it, keys too, put through a function."""
+    if isinstance(value, dict):
+        return {function(key): mapped(function, entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [mapped(function, entry) for entry in value]
+    return function(value) if isinstance(value, str) else value
+
+
+def _relative_to(runs: Sequence[Run]) -> Callable[[str], str]:
+    """A function that makes paths relative: those of runs begin with runs/, those of data with
+    data/, as `make` has them; of any other the name is left."""
+    roots = {}
+    for run in runs:
+        for path in (run.path, run.path.resolve()):
+            roots[str(path.parents[2])] = "runs"
+        for path in (run.bin, run.bin.resolve()):
+            roots[str(path.parents[1])] = "data"
+    roots[str(ROOT)] = "."
+
+    def relative(match: re.Match) -> str:
+        path = match[0]
+        for root, name in roots.items():
+            if path == root or path.startswith(f"{root}/"):
+                return name + path.removeprefix(root)
+        return f"…/{Path(path).name}"
+
+    return lambda text: ABSOLUTE.sub(relative, text)
+
+
+def _refuse_text(documents: dict[Path, Any], runs: Sequence[Run]) -> None:
+    """An error if a document has a line of the data, or of what was generated."""
+    texts = {path: "\n".join(strings(document)) for path, document in documents.items()}
+    whole = "\n".join(texts.values())
+    sources = dict.fromkeys(path for run in runs for path in _text_files(run))
+    for source in sources:
+        for line in dict.fromkeys(read_lines(source)):
+            if len(line) >= SENTENCE and line in whole:
+                path = next(path for path, text in texts.items() if line in text)
+                raise UsageError(f"{readable(path)} would have a line of {source.name}: {line!r}")
+
+
+def _text_files(run: Run) -> list[Path]:
+    languages = (run.source_lang, run.target_lang)
+    files = [run.text / f"{split}.{language}" for split in SPLITS for language in languages]
+    files += [run.path / f"hypotheses-{split}.txt" for split in SPLITS]
+    return [path for path in files if path.is_file()]
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every string of a JSON value, keys too."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield key
+            yield from strings(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from strings(entry)
+    elif isinstance(value, str):
+        yield value
+
+
+def _own_files(out: Path) -> list[Path]:
+    return [*out.glob(RESULTS_FILE), *out.glob(f"*/*{MANIFEST_END}")]
+
+
+def _refuse_others(out: Path) -> None:
+    others = {path for path in out.rglob("*") if path.is_file()} - {*_own_files(out)}
+    if others:
+        raise UsageError(f"{readable(min(others))} is no evidence of a run: remove it")
+
+
+def read_evidence(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """results.json, and the manifests."""
+    try:
+        results = json.loads((out / RESULTS_FILE).read_text(encoding="utf-8"))
+        paths = sorted(out.glob(f"*/*{MANIFEST_END}"))
+        return results, [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no evidence of {out.name}: {error}") from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""Fills the tables of docs/results.md from experiments/results: no number is typed there.
+
+A table stands between two comments, and says after it how it was made:
+
+    <!-- table: demo_de_en -->                                   one row per system
+    <!-- table: demo_de_en columns=bleu,chrf -->                 these columns only
+    <!-- table: demo_taus curve=accuracy -->                     a validation score by updates
+    <!-- table: sigmorphon2018_medium grid=word_accuracy -->     output α × attention α
+    <!-- table: sigmorphon2018_high languages=word_accuracy -->  a test score by language
+    <!-- end of table -->
+
+`experiments.evidence` writes what is read here.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep.files import atomic_output
+from sparse_fairseq.errors import UsageError
+
+from .config import unknown
+from .evidence import RESULTS, RESULTS_FILE, read_evidence
+from .paths import ROOT, readable
+from .quantities import QUANTITIES, Quantity, shown
+from .spread import Spread, spread
+from .systems import describe, in_order
+
+PAGE = ROOT / "docs" / "results.md"
+END = "<!-- end of table -->"
+BLOCK = re.compile(r"(<!-- table:(?P<what>[^\n]*?)-->\n)(?P<old>.*?)(?=<!-- )", re.S)
+# Said of the beam alone, where the results of exact search say more.
+NOT_SHOWN = {"certified", "single_hypothesis"}
+BASELINE = "softmax"
+SPLIT_NAMES = {"test": "test data", "valid": "validation data", "train": "training"}
+Rows = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was kept of a dataset's runs."""
+
+    results: dict[str, Any]
+    manifests: list[dict[str, Any]]
+    runs: list[dict[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        runs = [run for run in self.results["runs"] if run.get("measured")]
+        object.__setattr__(self, "runs", runs)
+
+    @property
+    def dataset(self) -> str:
+        return self.results["dataset"]
+
+    @property
+    def systems(self) -> list[str]:
+        return in_order(_name(run) for run in self.runs)
+
+    def of(self, system: str) -> list[dict[str, Any]]:
+        return [run for run in self.runs if _name(run) == system]
+
+    def seeds(self, system: str) -> list[int]:
+        return sorted(run["seed"] for run in self.of(system) if run["seed"] is not None)
+
+
+def _name(run: dict[str, Any]) -> str:
+    return run["system"] + (" ensemble" if run["seed"] is None else "")
+
+
+def fill(text: str, results: Path = RESULTS) -> str:
+    """The page with its tables as the evidence has them now."""
+
+    def table(match: re.Match) -> str:
+        if not text.startswith(END, match.end()):
+            raise UsageError(f"the table of {match['what'].strip()} has no {END} after it")
+        return f"{match[1]}\n{_block(match['what'], results)}\n\n"
+
+    return BLOCK.sub(table, text)
+
+
+def _block(what: str, results: Path) -> str:
+    name, *options = what.split()
+    names = sorted(path.parent.name for path in results.glob(f"*/{RESULTS_FILE}"))
+    if name not in names:
+        raise UsageError(unknown("evidence of", name, names))
+    evidence = Evidence(*read_evidence(results / name))
+    kind, _, chosen = (options or ["columns="])[0].partition("=")
+    if kind not in KINDS:
+        raise UsageError(f"table {name}: {unknown('kind of table', kind, KINDS)}")
+    rows, notes = KINDS[kind](evidence, chosen)
+    if len(rows) < 2:
+        raise UsageError(f"table {name}: {chosen} was not measured")
+    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
+    rule = "| " + " | ".join(["---"] * len(rows[0])) + " |"
+    return "\n".join([head, rule, *body, "", *notes, *_provenance(evidence)])
+
+
+# Tables
+
+
+def _by_system(evidence: Evidence, chosen: str) -> tuple[Rows, list[str]]:
+    known = shown([{*run["measured"]} for run in evidence.runs])
+    columns = [q for q in known if q.key not in NOT_SHOWN]
+    if chosen:
+        columns = [_quantity(key, evidence) for key in chosen.split(",")]
+    compared = bool(evidence.results.get("pairs")) and "bleu" in {q.key for q in columns}
+    found = [{s: _spread(evidence, s, q) for s in evidence.systems} for q in columns]
+    varied = len({tuple(evidence.seeds(system)) for system in evidence.systems}) > 1
+    head = ["system", *(["seeds"] if varied else []), *(q.title for q in columns)]
+    rows = [head + ([f"BLEU − {BASELINE}"] if compared else [])]
+    for system in evidence.systems:
+        row = [system, *([_listed(evidence.seeds(system)) or "–"] if varied else [])]
+        row += [_cell(values[system], q.digits) for values, q in zip(found, columns, strict=True)]
+        rows.append(row + ([_difference(evidence, system)] if compared else []))
+    notes = [*_splits(columns), *_search_note(evidence, columns)]
+    if compared:
+        pair = evidence.results["pairs"][0]
+        notes.append(
+            f"The last column is of seed {pair['seed']} alone: p by paired bootstrap, "
+            f"{pair['samples']:,} samples."
+        )
+    return rows, notes
+
+
+def _by_updates(evidence: Evidence, score: str) -> tuple[Rows, list[str]]:
+    """The mean over seeds; validations at other updates than most systems have are left out."""
+    curves: dict[str, dict[int, Spread | None]] = {}
+    for system in evidence.systems:
+        points: dict[int, list[float]] = {}
+        for run in evidence.of(system):
+            for point in run.get("curve") or ():
+                if score in point:
+                    points.setdefault(int(point["updates"]), []).append(point[score])
+        curves[system] = {updates: spread(values) for updates, values in points.items()}
+    updates = sorted(set().union(*curves.values()))
+    updates = [u for u in updates if 2 * sum(u in curve for curve in curves.values()) > len(curves)]
+    digits = 3 if score == "loss" else 1
+    rows = [["system", *(f"{number:,}" for number in updates)]] if updates else []
+    for system, curve in curves.items():
+        if curve and updates:
+            rows.append([system, *(_cell(curve.get(number), digits) for number in updates)])
+    return rows, [f"Validation {score} after so many updates, as fairseq-train logged it."]
+
+
+def _grid(evidence: Evidence, key: str) -> tuple[Rows, list[str]]:
+    quantity = _quantity(key, evidence)
+    cells = {}
+    for name in evidence.systems:
+        system = describe(name)
+        if system.attention_alpha is not None:
+            cells[system.alpha, system.attention_alpha] = _spread(evidence, name, quantity)
+    outputs, attentions = (sorted({pair[i] for pair in cells}) for i in (0, 1))
+    rows = [["output α \\ attention α", *(f"{alpha:g}" for alpha in attentions)]] if cells else []
+    for output in outputs:
+        found = [_cell(cells.get((output, attention)), quantity.digits) for attention in attentions]
+        rows.append([f"{output:g}", *found])
+    return rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."]
+
+
+def _by_language(evidence: Evidence, key: str) -> tuple[Rows, list[str]]:
+    quantity = _quantity(key, evidence)
+
+    def scores(run: dict[str, Any]) -> dict[str, dict[str, float]]:
+        return run["scores"].get("test", {}).get("languages") or {}
+
+    languages = sorted(set().union(*(scores(run) for run in evidence.runs)))
+    rows = [["system", "mean", *languages]] if languages else []
+    for system in evidence.systems if languages else ():
+        cells = [_cell(_spread(evidence, system, quantity), quantity.digits)]
+        for language in languages:
+            own = [scores(run)[language] for run in evidence.of(system) if language in scores(run)]
+            values = [entry[key] for entry in own if key in entry]
+            cells.append(_cell(spread(values), quantity.digits))
+        rows.append([system, *cells])
+    return rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."]
+
+
+KINDS: dict[str, Callable[[Evidence, str], tuple[Rows, list[str]]]] = {
+    "columns": _by_system,
+    "curve": _by_updates,
+    "grid": _grid,
+    "languages": _by_language,
+}
+
+
+# Cells
+
+
+def _quantity(key: str, evidence: Evidence) -> Quantity:
+    known = {quantity.key: quantity for quantity in QUANTITIES}
+    if key not in known:
+        raise UsageError(f"table {evidence.dataset}: {unknown('column', key, known)}")
+    return known[key]
+
+
+def _spread(evidence: Evidence, system: str, quantity: Quantity) -> Spread | None:
+    own = [run["measured"] for run in evidence.of(system)]
+    return spread([values[quantity.key] for values in own if quantity.key in values])
+
+
+def _cell(value: Spread | None, digits: int) -> str:
+    if value is None:
+        return "–"
+    mean = f"{value.mean:,.{digits}f}"
+    return mean if value.std is None else f"{mean} ± {value.std:.{digits}f}"
+
+
+def _difference(evidence: Evidence, system: str) -> str:
+    for pair in evidence.results["pairs"]:
+        sides = (pair["baseline"], pair["system"])
+        if pair["metric"] == "bleu" and {*sides} == {BASELINE, system}:
+            sign = 1 if pair["system"] == system else -1
+            difference = f"{sign * pair['difference']:+.1f}".replace("-", "−")
+            return f"{difference} (p = {pair['p_value']:.3f})"
+    return "–"
+
+
+# What is said below a table
+
+
+def _splits(columns: Sequence[Quantity]) -> list[str]:
+    by_split: dict[str, list[str]] = {}
+    for quantity in columns:
+        by_split.setdefault(SPLIT_NAMES[quantity.split], []).append(quantity.title)
+    return [f"Of {split}: {', '.join(titles)}." for split, titles in by_split.items()]
+
+
+def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
+    if not {"proved", "search_errors"} & {q.key for q in columns}:
+        return []
+    used = [run.get("analyses", {}).get("exact_search") for run in evidence.runs]
+    asked = {tuple((entry["settings"] or {}).items()) for entry in used if entry}
+    listed = " or ".join(
+        f"at most {settings['sentences']:,} sentences, {settings['budget']:,} prefixes for each"
+        for settings in map(dict, sorted(asked))
+    )
+    return [f"Proved, search errors (of a beam of 5): exact search, {listed}."] if asked else []
+
+
+def _provenance(evidence: Evidence) -> list[str]:
+    manifests, results = evidence.manifests, evidence.results
+    config = manifests[0]["config"]
+    seeds = sorted({seed for system in evidence.systems for seed in evidence.seeds(system)})
+    sizes = {run["scores"].get("test", {}).get("sentences") for run in evidence.runs} - {None}
+    facts = [f"Dataset {evidence.dataset} ({config['about']})"]
+    if sizes:
+        facts.append(f"{_listed(sorted(sizes))} test outputs")
+    facts.append(f"{'seeds' if len(seeds) > 1 else 'seed'} {_listed(seeds)}")
+    if len(seeds) > 1:
+        facts.append("mean ± deviation (n − 1)")
+    decoding = {_flags(manifest["config"].get("generate") or {}) for manifest in manifests}
+    facts.append(f"decoded with {' or '.join(sorted(decoding))}")
+    if results.get("signature"):
+        facts.append(f"BLEU is `{results['signature']}`")
+    days = sorted({_day(manifest) for manifest in manifests} - {None})
+    facts.append(f"trained {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
+    facts.append(f"commit {_listed(_values(manifests, lambda m: (m['git_commit'] or '?')[:7]))}")
+    facts.append(_listed(_values(manifests, _versions)))
+    facts.append(_listed(_values(manifests, _hardware)))
+    path = f"experiments/results/{evidence.dataset}/{RESULTS_FILE}"
+    return ["; ".join(fact for fact in facts if fact) + f". Source: `{path}`."]
+
+
+def _values(manifests: list[dict], of: Callable[[dict], str]) -> list[str]:
+    return sorted({of(manifest) for manifest in manifests})
+
+
+def _versions(manifest: dict[str, Any]) -> str:
+    found = manifest["versions"]
+    names = ("torch", "fairseq-fixed", "sacrebleu")
+    return ", ".join(f"{name} {found[name]}" for name in names if name in found)
+
+
+def _hardware(manifest: dict[str, Any]) -> str:
+    hardware = manifest["hardware"]
+    gpus = hardware.get("gpus") or []
+    return f"{len(gpus)} × {gpus[0]}" if gpus else f"{hardware['cores']} cores, {hardware['cpu']}"
+
+
+def _day(manifest: dict[str, Any]) -> str | None:
+    finished = manifest["stages"].get("train", {}).get("finished")
+    return finished and finished[:10]
+
+
+def _flags(generate: dict[str, Any]) -> str:
+    shown_flags = {key: generate[key] for key in ("beam", "end-search") if key in generate}
+    return "`" + " ".join(f"--{key} {value}" for key, value in shown_flags.items()) + "`"
+
+
+def _listed(values: Sequence) -> str:
+    return ", ".join(f"{value:,}" if isinstance(value, int) else value for value in values)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.results_page", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--check", action="store_true", help="say whether it is as it must be")
+    options = parser.parse_args(arguments)
+    before = options.page.read_text(encoding="utf-8")
+    after = fill(before, options.results)
+    name = readable(options.page)
+    if options.check and before != after:
+        raise UsageError(f"{name} is not what experiments/results has: {parser.prog}")
+    if before == after:
+        print(f"{name}: nothing has changed")
+        return
+    with atomic_output(options.page) as file:
+        file.write(after)
+    print(f"{name}: {len(BLOCK.findall(after))} tables written")
+
+
+if __name__ == "__main__":
+    main()

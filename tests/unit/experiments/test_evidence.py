@@ -1,0 +1,99 @@
+"""What is kept of runs: no path of a machine, no sentence, nothing unfinished, nothing else."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.evidence import ABSOLUTE, MANIFEST_END, RESULTS, copy_evidence, main, strings
+from tests.unit.report.miniature import write_runs
+
+REFERENCE = "a reference of more than twenty letters"
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    folder = write_runs(tmp_path, systems=("softmax", "relu15")) / "iwslt14_de_en"
+    text = tmp_path / "data/iwslt14_de_en/text"
+    text.mkdir()
+    (text / "test.en").write_text(f"{REFERENCE}\n")
+    return folder
+
+
+def change(path: Path, **entries) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
+def test_results_and_manifests_are_copied_without_the_paths_of_a_machine(folder, tmp_path, capsys):
+    commands = [["fairseq-train", f"{tmp_path}/data/iwslt14_de_en/bin", "--lr=0.1"]]
+    commands += [["fairseq-generate", f"--path={folder}/softmax/seed1/checkpoints/x.pt"]]
+    commands += [["fairseq-generate", "--bpe-codes=/home/somebody/codes,/home/somebody/more"]]
+    change(folder / "softmax/seed1/manifest.json", commands={"train": commands})
+    out = tmp_path / "out"
+    main([str(folder), "--out", str(out)])
+    names = sorted(str(path.relative_to(out)) for path in out.rglob("*.json"))
+    assert names == [
+        *("relu15/seed1.manifest.json", "relu15/seed2.manifest.json", "results.json"),
+        *("softmax/seed1.manifest.json", "softmax/seed2.manifest.json"),
+    ]
+    said = capsys.readouterr().out
+    assert all(re.search(rf"{re.escape(str(out / name))}: [\d,]+ bytes", said) for name in names)
+    manifest = json.loads((out / "softmax/seed1.manifest.json").read_text())
+    assert manifest["data"]["bin"] == "data/iwslt14_de_en/bin"
+    assert manifest["commands"]["train"] == [
+        ["fairseq-train", "data/iwslt14_de_en/bin", "--lr=0.1"],
+        ["fairseq-generate", "--path=runs/iwslt14_de_en/softmax/seed1/checkpoints/x.pt"],
+        ["fairseq-generate", "--bpe-codes=…/codes,…/more"],
+    ]
+    assert str(tmp_path) not in "".join(path.read_text() for path in out.rglob("*.json"))
+
+
+def test_what_is_not_finished_is_left_out_and_named(folder, tmp_path, capsys):
+    change(folder / "softmax/seed2/manifest.json", stages={"train": {}})
+    (folder / "relu15/seed2/checkpoints/checkpoint_best.pt").unlink()
+    copy_evidence(folder, tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "left out: iwslt14_de_en/softmax/seed2 is not finished" in said
+    assert "seed2/checkpoints/checkpoint_best.pt is missing" in said
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert [(run["system"], run["seed"]) for run in results["runs"]] == [
+        ("relu15", 1),
+        ("softmax", 1),
+    ]
+    assert results["systems"]["softmax"]["bleu"]["n"] == 1
+
+
+def test_runs_that_are_gone_leave_no_manifest(folder, tmp_path):
+    out = tmp_path / "out"
+    copy_evidence(folder, out)
+    change(folder / "softmax/seed2/manifest.json", stages={})
+    copy_evidence(folder, out)
+    assert not (out / "softmax/seed2.manifest.json").exists()
+    assert (out / "softmax/seed1.manifest.json").exists()
+
+
+def test_a_sentence_is_refused_before_anything_is_written(folder, tmp_path):
+    change(folder / "relu15/seed1/manifest.json", note=f"such as {REFERENCE}!")
+    with pytest.raises(SystemExit, match=f"relu15/seed1.manifest.json .*test.en: '{REFERENCE}'"):
+        copy_evidence(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_files_are_refused(folder, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/hypotheses-test.txt").write_text("x\n")
+    with pytest.raises(SystemExit, match="hypotheses-test.txt is no evidence of a run"):
+        copy_evidence(folder, tmp_path / "out")
+
+
+def test_a_folder_without_finished_runs_is_an_error(tmp_path):
+    with pytest.raises(SystemExit, match="no finished runs in .*/nothing"):
+        main([str(tmp_path / "nothing"), "--out", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.*")), ids=lambda p: str(p.name))
+def test_what_is_committed_is_evidence_only(path):
+    assert re.fullmatch(rf"results\.json|(seed\d+|ensemble){re.escape(MANIFEST_END)}", path.name)
+    named = [text for text in strings(json.loads(path.read_text())) if ABSOLUTE.search(text)]
+    assert not named

@@ -1,0 +1,154 @@
+"""docs/results.md: its tables are what experiments/results has."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.results_page import PAGE, fill, main
+
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+def measured(system: str, seed: int, bleu: float, **more) -> dict:
+    values = {"bleu": bleu, "support": 1234.56, "proved": 90.0, "certified": 3.0}
+    used = {"exact_search": {"settings": {"split": "test", "sentences": 500, "budget": 2000}}}
+    scores = {"test": {"sentences": 1000, "languages": more.pop("languages", {})}}
+    return {
+        **{"system": system, "seed": seed, "problem": None, "scores": scores},
+        **{"measured": values | more.pop("measured", {}), "analyses": used, **more},
+    }
+
+
+def write_evidence(folder: Path, runs: list[dict], pairs=()) -> Path:
+    results = {"dataset": folder.name, "signature": SIGNATURE, "pairs": [*pairs], "runs": runs}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results))
+    for run in runs:
+        manifest = {
+            "config": {"about": "digits", "generate": {"beam": 5, "lenpen": 1}},
+            "stages": {"train": {"finished": f"2026-01-0{run['seed']}T03:04:05+00:00"}},
+            "git_commit": "0123456789abcdef",
+            "versions": {"python": "3.11.2", "torch": "2.13.0", "sacrebleu": "2.6.0"},
+            "hardware": {"cpu": "Some processor", "cores": 2, "gpus": []},
+        }
+        path = folder / run["system"] / f"seed{run['seed']}.manifest.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(manifest))
+    return folder.parent
+
+
+def page(what: str, old: str = "") -> str:
+    return f"# Before\n\n<!-- table: {what} -->\n{old}<!-- end of table -->\n\nAfter.\n"
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_page_has_what_the_evidence_has():
+    main(["--check"])
+    assert "<!-- table: demo_de_en" in PAGE.read_text(encoding="utf-8")
+
+
+def test_means_and_deviations_over_seeds_with_how_they_were_made(tmp_path):
+    pair = {"metric": "bleu", "seed": 1, "difference": -3.14, "p_value": 0.002, "samples": 1000}
+    runs = [measured("softmax", 1, 30.0), measured("relu15", 1, 32.0), measured("relu15", 2, 34.0)]
+    results = write_evidence(
+        tmp_path / "d", runs, [{**pair, "baseline": "relu15", "system": "softmax"}]
+    )
+    text = fill(page("d", "what stood here before\n"), results)
+    assert rows(text) == [
+        ["system", "seeds", "BLEU", "support", "proved %", "BLEU − softmax"],
+        ["---"] * 6,
+        ["softmax", "1", "30.0", "1,234.6", "90.0", "–"],
+        ["relu15", "1, 2", "33.0 ± 1.4", "1,234.6 ± 0.0", "90.0 ± 0.0", "+3.1 (p = 0.002)"],
+    ]
+    for said in (
+        "Of test data: BLEU, proved %.",
+        "Of validation data: support.",
+        "at most 500 sentences, 2,000 prefixes for each",
+        "Dataset d (digits); 1,000 test outputs; seeds 1, 2; mean ± deviation (n − 1)",
+        f"decoded with `--beam 5`; BLEU is `{SIGNATURE}`; trained 2026-01-01 to 2026-01-02",
+        "commit 0123456; torch 2.13.0, sacrebleu 2.6.0; 2 cores, Some processor.",
+        "Source: `experiments/results/d/results.json`.",
+    ):
+        assert said in text
+    assert "what stood here before" not in text
+    assert text.startswith("# Before\n\n") and text.endswith("<!-- end of table -->\n\nAfter.\n")
+    assert fill(text, results) == text
+
+
+def test_chosen_columns(tmp_path):
+    results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0)])
+    found = rows(fill(page("d columns=certified,bleu"), results))
+    assert found[0] == ["system", "certified %", "BLEU"]
+    assert found[2] == ["softmax", "3.0", "30.0"]
+
+
+def test_curves_have_the_updates_that_most_systems_have(tmp_path):
+    curve = [{"updates": 50, "accuracy": 10.0}, {"updates": 100, "accuracy": 20.0}]
+    runs = [measured("relu15_tau0", 1, 1.0, curve=curve[:1])]
+    runs += [measured("relu15", seed, 1.0, curve=curve) for seed in (1, 2)]
+    runs += [measured("relu15_tau5", 1, 1.0, curve=[*curve, {"updates": 117, "accuracy": 30.0}])]
+    found = rows(fill(page("d curve=accuracy"), write_evidence(tmp_path / "d", runs)))
+    assert found[0] == ["system", "50", "100"]
+    assert found[2:] == [
+        ["relu15", "10.0 ± 0.0", "20.0 ± 0.0"],
+        ["relu15_tau0", "10.0", "–"],
+        ["relu15_tau5", "10.0", "20.0"],
+    ]
+
+
+def test_a_grid_of_two_alphas(tmp_path):
+    accuracies = {"out1_att1": 90.0, "out1.5_att1": 91.0, "out1.5_att2": 92.5}
+    runs = [
+        measured(system, 1, 1.0, measured={"word_accuracy": value})
+        for system, value in accuracies.items()
+    ]
+    found = rows(fill(page("d grid=word_accuracy"), write_evidence(tmp_path / "d", runs)))
+    assert found[0][1:] == ["1", "2"]
+    assert found[2:] == [["1", "90.00", "–"], ["1.5", "91.00", "92.50"]]
+
+
+def test_scores_by_language(tmp_path):
+    each = {"german": {"word_accuracy": 88.0}, "english": {"word_accuracy": 95.0}}
+    whole = measured("softmax", 1, 1.0, languages=each, measured={"word_accuracy": 91.5})
+    results = write_evidence(tmp_path / "d", [whole])
+    found = rows(fill(page("d languages=word_accuracy"), results))
+    assert found[0] == ["system", "mean", "english", "german"]
+    assert found[2] == ["softmax", "91.50", "95.00", "88.00"]
+
+
+@pytest.mark.parametrize(
+    "what, message",
+    [
+        ("demo_de_eng", "no evidence of 'demo_de_eng'.*demo_de_en"),
+        ("demo_de_en curves=bleu", "no kind of table 'curves'.*curve"),
+        ("demo_de_en columns=blue", "table demo_de_en: no column 'blue'.*bleu"),
+        ("demo_de_en curve=chrf", "table demo_de_en: chrf was not measured"),
+        ("demo_de_en grid=bleu", "table demo_de_en: bleu was not measured"),
+    ],
+)
+def test_what_is_not_there_is_an_error(tmp_path, what, message):
+    results = write_evidence(tmp_path / "demo_de_en", [measured("softmax", 1, 30.0)])
+    with pytest.raises(SystemExit, match=message):
+        fill(page(what), results)
+
+
+def test_a_table_must_end(tmp_path):
+    results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0)])
+    with pytest.raises(SystemExit, match="the table of d has no <!-- end of table --> after it"):
+        fill(f"{page('d').replace('<!-- end of table -->', '')}\n{page('d')}", results)
+
+
+def test_check_finds_a_number_that_was_typed(tmp_path, capsys):
+    results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0)])
+    path = tmp_path / "results.md"
+    path.write_text(page("d"))
+    main([f"--page={path}", f"--results={results}"])
+    main([f"--page={path}", f"--results={results}", "--check"])
+    path.write_text(path.read_text().replace("30.0", "31.0"))
+    with pytest.raises(SystemExit, match="results.md is not what experiments/results has"):
+        main([f"--page={path}", f"--results={results}", "--check"])
