@@ -78,13 +78,15 @@ def _alpha_relu_losses(
     alpha, tau, wide = mapping.alpha, mapping.tau, wide_dtype(z)
     top = z.amax(1, keepdim=True)
     z_wide = z.to(alpha_relu_dtype(z.dtype, alpha))
-    # (α−1)z − τ in one pass; see ``thresholds`` for fmax
-    gap = torch.add(z_wide.new_full((), -tau), z_wide, alpha=alpha - 1.0)
+    broken = top.isnan() | (top == float("inf"))
+    # (α−1)z − τ in one pass; see ``thresholds`` for fmax. Infinity − infinity is NaN, thus 0.
+    floor = torch.where(broken, -float("inf"), z_wide.new_full((), -tau))
+    gap = torch.add(floor, z_wide, alpha=alpha - 1.0)
     gap = torch.fmax(gap, gap.new_zeros(()))
     beta = 1.0 / (alpha - 1.0)
     conjugate = _power_sum(gap, beta + 1.0, wide) / alpha  # p·gap = p^α
     loss = conjugate - target.score(z, tau * beta, wide) + target.negentropy(mapping, wide)
-    answer = torch.where(top.isnan() | (top == float("inf")), float("nan"), 1.0).to(gap.dtype)
+    answer = torch.where(broken, float("nan"), 1.0).to(gap.dtype)
     stats = None
     if wanted.stats:
         total = _power_sum(gap, beta, wide) * answer
@@ -141,12 +143,15 @@ def gradient(
     scale = scale.to(weight.dtype)[:, None]
     factor = torch.where(scale == 0, 0.0, scale * factor)
     if isinstance(mapping, AlphaReLUMapping):
-        beta = 1.0 / (mapping.alpha - 1.0)
-        grad = weight.square() if beta == 2.0 else weight.pow(beta)
-        grad = grad.mul_(factor)
+        grad = _alpha_relu_weight(weight, mapping).mul_(factor)
     else:
         grad = weight * factor
     return _minus_target(grad, target, scale).to(z.dtype)
+
+
+def _alpha_relu_weight(gap: Tensor, mapping: AlphaReLUMapping) -> Tensor:
+    beta = 1.0 / (mapping.alpha - 1.0)
+    return gap.square() if beta == 2.0 else gap.pow(beta)
 
 
 def _minus_target(grad: Tensor, target: Target, scale: Tensor) -> Tensor:
@@ -195,7 +200,7 @@ def linear_losses(
         z, own, q = _logits(layer, rows), mapping.of_rows(rows), target.of_rows(rows)
         part = losses(z, own, q, live[rows], wanted._replace(gradient=now))
         if gradients is not None and scale is not None:
-            gradients.add(rows, gradient(z, own, q, part.kept, part.notes, scale[rows]))
+            gradients.add(rows, *_factored(z, own, q, part.kept, scale[rows]))
         done.append(part._replace(kept=()))
     slopes = [part.slope for part in done if part.slope is not None]
     slope = torch.cat(slopes) if slopes else None
@@ -220,6 +225,25 @@ def linear_gradients(
     return linear_losses(layer, mapping, target, scale != 0, wanted, scale).gradients
 
 
+def _factored(
+    z: Tensor, mapping: Mapping, target: Target, kept: tuple[Tensor, ...], scale: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """scale · (p − q) as values times a factor of each row [rows, 1], which costs less in what the
+    values are multiplied with than in a pass over them. It overwrites what was kept. In half
+    precision the factor would be rounded a second time there: it is in the values."""
+    if z.dtype != _checks.compute_dtype(z.dtype):
+        return gradient(z, mapping, target, kept, None, scale), None
+    weight, inverse = kept
+    if isinstance(mapping, AlphaReLUMapping):
+        weight = _alpha_relu_weight(weight, mapping)
+    scale = scale.to(weight.dtype)[:, None]
+    # Rows of zeros have no sum to be divided by.
+    inverse = inverse.where(inverse != 0, 1.0)
+    factor = torch.where(scale == 0, 0.0, scale * inverse)
+    values = _minus_target(weight, target, (1.0 / inverse).nan_to_num(0.0))
+    return values.to(z.dtype), factor.to(z.dtype)
+
+
 class _Gradients:
     """Sums of products with chunks of scale · (p − q), in the layer's dtype; kept in at least
     float32."""
@@ -231,22 +255,23 @@ class _Gradients:
         self.of_weight: Tensor | None = None
         self.of_bias: Tensor | None = None
 
-    def add(self, rows: slice, grad: Tensor) -> None:
+    def add(self, rows: slice, values: Tensor, factor: Tensor | None) -> None:
         h, weight, bias = self.layer
         of_h, of_weight, of_bias = self.leaves
         if of_h:
-            self.of_h.append((grad @ weight).to(self.dtype))
+            part = (values @ weight).to(self.dtype)
+            self.of_h.append(part if factor is None else part.mul_(factor))
         if of_weight:
-            self._add_to_weight(grad, h[rows])
+            self._add_to_weight(values, h[rows] if factor is None else h[rows] * factor)
         if of_bias and bias is not None:
-            sums = grad.sum(0, dtype=self.dtype)
+            sums = values.sum(0, dtype=self.dtype) if factor is None else values.t() @ factor[:, 0]
             self.of_bias = sums if self.of_bias is None else self.of_bias.add_(sums)
 
-    def _add_to_weight(self, grad: Tensor, h: Tensor) -> None:
+    def _add_to_weight(self, values: Tensor, h: Tensor) -> None:
         if self.of_weight is not None and h.dtype == self.dtype:
-            self.of_weight.addmm_(grad.t(), h)
+            self.of_weight.addmm_(values.t(), h)
             return
-        part = (grad.t() @ h).to(self.dtype)
+        part = (values.t() @ h).to(self.dtype)
         self.of_weight = part if self.of_weight is None else self.of_weight.add_(part)
 
     def found(self) -> list[Tensor | None]:

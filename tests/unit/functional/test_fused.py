@@ -246,18 +246,22 @@ def test_autocast_leaves_float64_alone_and_backward_may_run_under_it():
         torch.testing.assert_close(grad, value, rtol=0, atol=0)
 
 
-def test_nan_reaches_the_gradients():
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("reduction", ["none", "sum"])
+@pytest.mark.parametrize("name", ["entmax", "alpha_relu"])
+def test_nan_reaches_the_gradients(name, reduction, broken):
     h, weight, _ = layer(300)
-    h.data[1, 0] = float("nan")
-    loss = fused_loss("entmax", h, weight, targets(5, classes=300), 1.5, reduction="none")
-    assert loss.isnan().tolist() == [False, True, False, False, False]
+    h.data[1, 0] = broken
+    y = targets(5, classes=300)
+    loss = fused_loss(name, h, weight, y, 1.5, reduction=reduction)
+    if reduction == "none":
+        assert loss.isnan().tolist() == [False, True, False, False, False]
     loss.sum().backward()
     assert h.grad.isnan().any(1).tolist() == [False, True, False, False, False]
     assert weight.grad.isnan().all()
-    y = targets(5, classes=300)
     y[1] = -100
     h.grad = weight.grad = None
-    fused_loss("entmax", h, weight, y, 1.5).backward()
+    fused_loss(name, h, weight, y, 1.5, reduction=reduction).sum().backward()
     assert h.grad.isfinite().all() and weight.grad.isfinite().all()
 
 
