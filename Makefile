@@ -69,6 +69,7 @@ bench: $(INSTALLED) bench-train ## time losses, training and decoding beside sof
 	$(BENCH).fused
 	$(BENCH).generation_speed
 	$(BENCH).attention
+	$(BENCH).tables
 
 bench-gpu: $(INSTALLED) ## time the losses on this machine's GPU beside cross-entropy; docs/gpu.md
 	$(BIN)/python -m experiments.bench.gpu

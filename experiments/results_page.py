@@ -13,25 +13,24 @@ A table stands between two comments, and says after it how it was made:
 """
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from data_prep.files import atomic_output
 from sparse_fairseq.errors import UsageError
 
+from . import page_tables
 from .config import unknown
 from .evidence import RESULTS, RESULTS_FILE, read_evidence
-from .paths import ROOT, readable
+from .paths import ROOT
 from .quantities import QUANTITIES, Quantity, shown
 from .spread import Spread, spread
 from .systems import describe, in_order
 
 PAGE = ROOT / "docs" / "results.md"
-END = "<!-- end of table -->"
-BLOCK = re.compile(r"(<!-- table:(?P<what>[^\n]*?)-->\n)(?P<old>.*?)(?=<!-- )", re.S)
+KIND = "table"  # of tables on pages
 # Said of the beam alone, where the results of exact search say more.
 NOT_SHOWN = {"certified", "single_hypothesis"}
 BASELINE = "softmax"
@@ -72,13 +71,7 @@ def _name(run: dict[str, Any]) -> str:
 
 def fill(text: str, results: Path = RESULTS) -> str:
     """The page with its tables as the evidence has them now."""
-
-    def table(match: re.Match) -> str:
-        if not text.startswith(END, match.end()):
-            raise UsageError(f"the table of {match['what'].strip()} has no {END} after it")
-        return f"{match[1]}\n{_block(match['what'], results)}\n\n"
-
-    return BLOCK.sub(table, text)
+    return page_tables.fill(text, KIND, partial(_block, results=results))
 
 
 def _block(what: str, results: Path) -> str:
@@ -93,9 +86,7 @@ def _block(what: str, results: Path) -> str:
     rows, notes = KINDS[kind](evidence, chosen)
     if len(rows) < 2:
         raise UsageError(f"table {name}: {chosen} was not measured")
-    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
-    rule = "| " + " | ".join(["---"] * len(rows[0])) + " |"
-    return "\n".join([head, rule, *body, "", *notes, *_provenance(evidence)])
+    return "\n".join([page_tables.markdown(rows), "", *notes, *_provenance(evidence)])
 
 
 # Tables
@@ -298,21 +289,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.results_page", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--check", action="store_true", help="say whether it is as it must be")
+    page_tables.add_arguments(parser, [PAGE])
     options = parser.parse_args(arguments)
-    before = options.page.read_text(encoding="utf-8")
-    after = fill(before, options.results)
-    name = readable(options.page)
-    if options.check and before != after:
-        raise UsageError(f"{name} is not what experiments/results has: {parser.prog}")
-    if before == after:
-        print(f"{name}: nothing has changed")
-        return
-    with atomic_output(options.page) as file:
-        file.write(after)
-    print(f"{name}: {len(BLOCK.findall(after))} tables written")
+    make = partial(_block, results=options.results)
+    page_tables.write(options, KIND, make, "experiments/results", parser.prog)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import csv
 import os
-import platform
 import statistics
 import subprocess
 import time
@@ -15,6 +14,8 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+from experiments.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -76,13 +77,15 @@ def commit() -> str:
 
 
 def machine() -> dict:
-    packages = {name: version(name) for name in ("torch", "fairseq-fixed", "entmax")}
+    found = provenance()
+    hardware, versions = found["hardware"], found["versions"]
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit(),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-        "python": platform.python_version(),
-        **packages,
+        "machine": f"{hardware['cpu']}, {hardware['cores']} cores",
+        "threads": torch.get_num_threads(),
+        **{name: versions[name] for name in ("python", "torch", "fairseq-fixed")},
+        "entmax": version("entmax"),
     }
 
 
@@ -90,7 +93,7 @@ def write_csv(name: str, rows: list[dict]) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.csv"
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*machine(), *rows[0]])
+        writer = csv.DictWriter(file, list(machine() | rows[0]))
         writer.writeheader()
-        writer.writerows({**machine(), **row} for row in rows)
+        writer.writerows(machine() | row for row in rows)
     print(f"\nwritten to {path}")

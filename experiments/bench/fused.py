@@ -187,7 +187,7 @@ def sweep(name: str, rounds: int) -> list[dict]:
         turns = max(3, min(rounds, rounds * 2**26 // (rows * classes)))
         whole = name == "classes"
         table += run_case(rows, classes, hidden, support, turns, package=whole, memory=whole)
-    return table
+    return [{"sweep": name, **row} for row in table]
 
 
 def memory_by_density() -> list[dict]:

@@ -1,0 +1,264 @@
+"""Fills the tables of docs/benchmarks.md and of the README from experiments/bench/results.
+
+    python -m experiments.bench.tables [--check]
+
+A new table is one function below, under the name that its comment in the page says.
+"""
+
+import argparse
+import csv
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from experiments import page_tables
+from experiments.config import unknown
+from experiments.papers import published
+from experiments.paths import ROOT
+from sparse_fairseq.errors import UsageError
+
+RESULTS = Path(__file__).parent / "results"
+PAGES = [ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "results.md", ROOT / "README.md"]
+LOSSES = {
+    "α-ReLU, α = 1.5": "relu15",
+    "entmax, α = 1.5": "entmax15",
+    "sparsemax": "sparsemax",
+    "entmax, α = 1.75": "entmax1.75",
+    "entmax, α = 1.25": "entmax1.25",
+    "entmax, α = 1.1": "entmax1.1",
+    "softmax (α = 1)": "entmax1 (softmax)",
+    "entmax, α = 1.5, by a full sort": "entmax15 sort",
+    "entmax package, α = 1.5, k = 100": "entmax package: k=100",
+    "entmax package, α = 1.5, by a full sort": "entmax package: sort",
+}
+FUSED = {
+    "α-ReLU, α = 1.5": "relu15 fused",
+    "entmax, α = 1.5": "entmax15 fused",
+    "sparsemax": "sparsemax fused",
+    "softmax (α = 1)": "softmax fused",
+    "cross-entropy in chunks, as carefully: three products, one buffer": "chunked cross_entropy",
+    "`F.linear_cross_entropy`, chunks of 512": "F.linear_cross_entropy, chunks of 512",
+    "`F.linear_cross_entropy`, auto": "F.linear_cross_entropy, auto",
+    "entmax package, α = 1.5, k = 100 (one round)": "entmax package k=100",
+}
+SYSTEMS = {
+    "softmax_loss": "`softmax_loss`",
+    "relu15": "α-ReLU",
+    "entmax15": "1.5-entmax",
+    "sparsemax": "sparsemax",
+    "entmax15_sort": "1.5-entmax, full sort",
+    "entmax package": "entmax package",
+}
+# Of `make bench-train`, in its order.
+TRAININGS = {
+    "train_fused_v32000_d512_s25": "6+6 layers, d = 512, V = 32,000",
+    "train_fused_v128000_d512_s25": "the same with V = 128,000",
+    "train_fused_v4000_d160_s40": "the demo's model (2+2 layers, d = 160, V = 4,000)",
+    "train_fused_v4000_d160_s137": "the same",
+    "train_not_fused_v32000_d256_s25": "2+2 layers, d = 256, V = 32,000, `--no-fused-output`",
+}
+PARTS = {
+    "product": "forward product",
+    "loss": "softmax or threshold, loss",
+    "gradients": "gradient products",
+    "optimizer": "optimizer",
+    "rest of the model": "rest of the model",
+}
+Row = dict[str, str]
+Cells = list[list[str]]
+
+
+@cache
+def read(name: str) -> tuple[Row, ...]:
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+def of(rows: Sequence[Row], **wanted: object) -> Row | None:
+    """The row with these values, if there is one."""
+    found = [row for row in rows if all(row[key] == str(value) for key, value in wanted.items())]
+    return found[0] if found else None
+
+
+def ratio(row: Row | None, key: str = "ratio") -> str:
+    return "" if row is None else f"{float(row[key]):.2f}"
+
+
+def spread(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return f"{ratio(row)} [{ratio(row, 'lowest')}, {ratio(row, 'highest')}]"
+
+
+def made(*names: str) -> str:
+    """When and where the files were written, by which code."""
+    rows = [row for name in names for row in read(name)]
+
+    def values(key: str) -> str:
+        return ", ".join(dict.fromkeys(row[key] for row in rows))
+
+    files = ", ".join(f"`experiments/bench/results/{name}.csv`" for name in names)
+    return (
+        f"Source: {files} ({values('date')}, commit {values('commit')}, {values('machine')}, "
+        f"torch {values('torch')}, entmax {values('entmax')})."
+    )
+
+
+def losses() -> tuple[Cells, str]:
+    rows = read("losses")
+    cases = {"untrained": "untrained model", "trained": "trained", "onmt": "OpenNMT's start"}
+    columns = [(threads, case) for threads in (1, 2) for case in cases]
+    head = ["", *(cases[case] + (", 2 threads" if n == 2 else "") for n, case in columns)]
+    cells = [head]
+    for label, name in LOSSES.items():
+        found = [of(rows, threads=n, case=case, loss=name) for n, case in columns]
+        cells.append([label, *map(ratio, found)])
+    return cells, made("losses")
+
+
+def _fused(sweep: str, by: str, head: str) -> tuple[Cells, str]:
+    rows = [row for row in read("fused") if row["sweep"] == sweep]
+    points = list(dict.fromkeys(row[by] for row in rows))
+    cells = [[head, *(f"{int(point):,}" for point in points)]]
+    for label, name in FUSED.items():
+        found = [of(rows, loss=name, **{by: point}) for point in points]
+        if any(found):
+            cells.append([label, *map(ratio, found)])
+    return cells, made("fused")
+
+
+def fused_supports() -> tuple[Cells, str]:
+    return _fused("supports", "support", "non-zeros in a row")
+
+
+def fused_classes() -> tuple[Cells, str]:
+    return _fused("classes", "classes", "V")
+
+
+def fused_small_layer() -> tuple[Cells, str]:
+    return _fused("small layer", "support", "non-zeros in a row of 4,000")
+
+
+def fused_memory() -> tuple[Cells, str]:
+    rows = read("fused_memory")
+    points = list(dict.fromkeys(row["support"] for row in rows))
+    cells = [["non-zeros in a row of 32,000", *(f"{int(point):,}" for point in points)]]
+    for name in dict.fromkeys(row["loss"] for row in rows):
+        found = [of(rows, loss=name, support=point) for point in points]
+        cells.append([name, *(row["megabytes"] if row else "" for row in found)])
+    return cells, made("fused_memory")
+
+
+def training() -> tuple[Cells, str]:
+    cells = [["", "non-zeros", *SYSTEMS.values()]]
+    for name, label in TRAININGS.items():
+        rows = read(name)
+        label += f", {int(rows[0]['tokens']):,} tokens, {rows[0]['rounds']} rounds"
+        found = [spread(of(rows, system=system)) for system in SYSTEMS]
+        cells.append([label, name.rpartition("_s")[2], *found])
+    return cells, made(*TRAININGS)
+
+
+def training_parts() -> tuple[Cells, str]:
+    shown = {"train_fused_v32000_d512_s25": "d = 512, V = 32,000"}
+    shown["train_fused_v4000_d160_s137"] = "demo's model, 137 non-zeros"
+    cells = [["", *PARTS.values()]]
+    for name, label in shown.items():
+        for row in read(name):
+            system = {"softmax": f"{label}: `cross_entropy`", **SYSTEMS}[row["system"]]
+            cells.append([system, *(row[part] for part in PARTS)])
+    return cells, made(*shown)
+
+
+def attention() -> tuple[Cells, str]:
+    rows = read("attention")
+    lengths = list(dict.fromkeys(row["length"] for row in rows))
+    cells = [["length", *lengths]]
+    for name in dict.fromkeys(row["mapping"] for row in rows):
+        pairs = [
+            [of(rows, case=case, length=length, mapping=name) for case in ("untrained", "trained")]
+            for length in lengths
+        ]
+        if name != "softmax":
+            cells.append([name, *(" / ".join(map(ratio, pair)) for pair in pairs)])
+    return cells, made("attention")
+
+
+def decoding() -> tuple[Cells, str]:
+    rows = read("generation_speed")
+    beams = list(dict.fromkeys(row["beam"] for row in rows))
+    cells = [["", *(f"beam {beam}" for beam in beams)]]
+    for name, label in {"softmax": "softmax, our generator", **SYSTEMS}.items():
+        found = [of(rows, beam=beam, system=name) for beam in beams]
+        if any(found):
+            cells.append([label, *map(spread, found)])
+    return cells, made("generation_speed")
+
+
+def claims_of_se() -> tuple[Cells, str]:
+    """SE's ratios beside ours: training speed (Table 5) and decoding time (Fig. 4)."""
+    shown = {name: SYSTEMS[name] for name in ("relu15", "entmax15_sort", "entmax15", "sparsemax")}
+    shown["entmax package"] = SYSTEMS["entmax package"]
+    hours = {(n.dataset, n.system): n.value for n in published(metric="training_hours")}
+    datasets = list(dict.fromkeys(dataset for dataset, _ in hours))
+    train, decode = read("train_fused_v32000_d512_s25"), read("generation_speed")
+    head = ["speed, softmax = 1", "training here", *(f"SE Table 5, {name}" for name in datasets)]
+    cells = [[*head, "decoding here, beam 5", "SE Fig. 4"]]
+    times = {n.system: n.value for n in published(metric="inference_time_ratio")}
+    for name, label in shown.items():
+        row = [label, ratio(of(train, system=name))]
+        for dataset in datasets:
+            own = hours.get((dataset, name))
+            row.append(f"{hours[dataset, 'softmax'] / own:.2f}" if own else "")
+        row.append(ratio(of(decode, beam=5, system=name)))
+        row.append(f"about {1 / times[name]:.1f}" if name in times else "")
+        cells.append(row)
+    return cells, made("train_fused_v32000_d512_s25", "generation_speed")
+
+
+def headline() -> tuple[Cells, str]:
+    """The README's."""
+    cells = [["CPU time, softmax = 1 (less is better)", "α-ReLU", "1.5-entmax", "entmax package"]]
+    rows = [row for row in read("losses") if row["threads"] == "1" and row["case"] == "trained"]
+    names = ("relu15", "entmax15", "entmax package: k=100")
+    label = "loss, forward + backward, 1024 × 32,000, trained model"
+    cells.append([label, *(ratio(of(rows, loss=name)) for name in names)])
+    rows = [row for row in read("fused") if row["sweep"] == "classes" and row["classes"] == "32000"]
+    names = ("relu15 fused", "entmax15 fused", "entmax package k=100")
+    label = "output layer + loss, fused, V = 32,000, d = 512"
+    cells.append([label, *(ratio(of(rows, loss=name)) for name in names)])
+    return cells, ""
+
+
+TABLES: dict[str, Callable[[], tuple[Cells, str]]] = {
+    "losses": losses,
+    "fused supports": fused_supports,
+    "fused classes": fused_classes,
+    "fused small layer": fused_small_layer,
+    "fused memory": fused_memory,
+    "training": training,
+    "training parts": training_parts,
+    "attention": attention,
+    "decoding": decoding,
+    "claims of SE": claims_of_se,
+    "headline": headline,
+}
+
+
+def make(what: str) -> str:
+    if what not in TABLES:
+        raise UsageError(unknown("table", what, TABLES))
+    cells, source = TABLES[what]()
+    return "\n\n".join(filter(None, [page_tables.markdown(cells), source]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    page_tables.add_arguments(parser, PAGES)
+    command = "python -m experiments.bench.tables"
+    options = parser.parse_args(arguments)
+    page_tables.write(options, "bench", make, "experiments/bench/results", command)
+
+
+if __name__ == "__main__":
+    main()
