@@ -134,7 +134,7 @@ class Manifest:
 
     def _write(self) -> None:
         write_json(self.run.path / MANIFEST, self.entries)
-        self.run.__dict__["manifest"] = self.entries
+        self.run.wrote(self.entries)
 
 
 def finish_time(run: Run, stage: str) -> str | None:

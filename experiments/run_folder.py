@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ class Run:
         self.checkpoint = self.checkpoints / "checkpoint_best.pt"
         self.train_log = path / "train.log"
         self.analysis_dir = path / "analysis"
+        self._manifest: dict[str, Any] | None = None
 
     @property
     def seed(self) -> int | None:
@@ -30,9 +30,16 @@ class Run:
     def name(self) -> str:
         return f"{self.dataset}/{self.system}/{self.member}"
 
-    @cached_property
+    @property
     def manifest(self) -> dict[str, Any]:
-        return json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        """Read once; whoever writes another one says so with `wrote`."""
+        if self._manifest is None:
+            self._manifest = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        return self._manifest
+
+    def wrote(self, manifest: dict[str, Any]) -> None:
+        """This is what its file holds now."""
+        self._manifest = manifest
 
     @property
     def config(self) -> dict[str, Any]:

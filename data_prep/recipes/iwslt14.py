@@ -27,6 +27,7 @@ def sources(spec: DataSpec, raw: Path | None) -> list[Source]:
 
 
 def official(spec: DataSpec) -> dict[str, int]:
+    # The card of bbaaaa/iwslt14-de-en, a public copy.
     return {"train": 171_721, "valid": 887, "test": 4_698}
 
 

@@ -39,6 +39,7 @@ def sources(spec: DataSpec, raw: Path | None) -> list[Source]:
 
 
 def official(spec: DataSpec) -> dict[str, int]:
+    # fairseq's README shows the test set: "data-bin/iwslt14.tokenized.de-en test 6750 examples".
     # How many train (160,239) and validate (7,283) hangs on the tokeniser's version.
     return {"test": 6_750}
 

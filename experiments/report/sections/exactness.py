@@ -8,15 +8,7 @@ from ...systems import in_order
 from ..comparison import finish, mean_of, system_cell, triple
 from ..figures import INK, Looks, draw
 from ..gather import Material
-from ..parts import (
-    Figure,
-    Section,
-    Table,
-    number,
-    system_label,
-    text,
-    to_csv,
-)
+from ..parts import Figure, Section, Table, number, system_label, text, to_csv
 from ..section import SectionMaker
 
 RANKED = {"raw": "raw score", "normalized": "length-normalised score"}

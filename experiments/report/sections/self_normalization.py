@@ -7,14 +7,7 @@ from ...systems import describe, in_order
 from ..comparison import comparison, mean_of
 from ..figures import INK, Looks, draw
 from ..gather import Material, dig
-from ..parts import (
-    Figure,
-    Section,
-    Table,
-    number,
-    system_label,
-    to_csv,
-)
+from ..parts import Figure, Section, Table, number, system_label, to_csv
 from ..section import SectionMaker
 
 WAYS = {"gold": "forced to the references", "beam": "along the beam’s hypotheses"}

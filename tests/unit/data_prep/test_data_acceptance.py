@@ -7,7 +7,7 @@ import shutil
 import pytest
 from miniature_corpora import sentences, sgml, tagged, tar, write_iwslt14, write_multi30k
 
-from data_prep.acceptance import Read, Tolerance, check_damage, check_size
+from data_prep.acceptance import Presumed, Read, Tolerance, check_damage, check_size
 from data_prep.prepare import clean, prepared, start_work
 from data_prep.spec import DataSpec
 from sparse_fairseq.errors import UsageError
@@ -52,6 +52,14 @@ def test_training_data_are_counted_as_read_and_test_sets_as_scored(capsys):
     assert (
         capsys.readouterr().err == "WARNING: test has 90 pairs, but the official files have 100\n"
     )
+
+
+def test_a_number_without_a_source_is_no_error(capsys):
+    check_size(Read("valid", 100, 90, {}), Presumed(90), Tolerance())
+    assert not capsys.readouterr().err
+    check_size(Read("valid", 100, 90, {}), Presumed(100), Tolerance())
+    said = "valid has 90 pairs, but the official files have 100, as far as we know"
+    assert capsys.readouterr().err == f"WARNING: {said}\n"
 
 
 def test_a_latin1_file_does_not_pass_for_a_smaller_one(tmp_path):

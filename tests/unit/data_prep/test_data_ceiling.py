@@ -10,21 +10,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import miniature_corpora as corpora
 import pytest
-from miniature_corpora import (
-    sentences,
-    text,
-    write_home_assistant,
-    write_iwslt14,
-    write_iwslt17,
-    write_kftt,
-    write_lefff,
-    write_multi30k,
-    write_sigmorphon,
-    write_wmt13,
-    write_wmt14,
-    write_wmt16,
-)
+from miniature_corpora import sentences, text
 
 from data_prep import prepare, recipes, segmentation
 from data_prep.acceptance import Tolerance
@@ -70,25 +58,25 @@ def write_raw(recipe: str, raw: Path) -> Path:
     de_en, en_de = pairs("de", "en"), pairs("en", "de")
     en_ru, ro_en = pairs("en", "ru"), pairs("ro", "en")
     if recipe in ("iwslt14", "iwslt14_fairseq"):
-        return write_iwslt14(raw, pairs=de_en * 4)
+        return corpora.write_iwslt14(raw, pairs=de_en * 4)
     if recipe == "iwslt17":
-        return write_iwslt17(raw, de_en, de_en, de_en)
+        return corpora.write_iwslt17(raw, de_en, de_en, de_en)
     if recipe == "kftt":
         ja_en = sentences(("ja", "en"), 20)
-        return write_kftt(raw, ja_en, ja_en, ja_en)
+        return corpora.write_kftt(raw, ja_en, ja_en, ja_en)
     if recipe == "wmt14_en_de":
-        return write_wmt14(raw, [en_de] * 3, en_de, en_de)
+        return corpora.write_wmt14(raw, [en_de] * 3, en_de, en_de)
     if recipe == "wmt13_en_ru":
-        return write_wmt13(raw, [en_ru] * 2, en_ru, en_ru, text(["Дом ||| House"]))
+        return corpora.write_wmt13(raw, [en_ru] * 2, en_ru, en_ru, text(["Дом ||| House"]))
     if recipe == "wmt16_ro_en":
-        return write_wmt16(raw, ro_en)
+        return corpora.write_wmt16(raw, ro_en)
     if recipe == "multi30k":
-        return write_multi30k(raw, {"train": 20, "val": 20, "test_2016_flickr": 20})
+        return corpora.write_multi30k(raw, {"train": 20, "val": 20, "test_2016_flickr": 20})
     if recipe == "sigmorphon2018":
-        return write_sigmorphon(raw, packed=False)
+        return corpora.write_sigmorphon(raw, packed=False)
     if recipe == "lefff":
         verbs = [a + b + c + "er" for a in "bcdfglm" for b in "aeiou" for c in ("rl", "nt")]
-        return write_lefff(raw, [f"{verb}a\tv\t{verb}\tF3s" for verb in verbs])
+        return corpora.write_lefff(raw, [f"{verb}a\tv\t{verb}\tF3s" for verb in verbs])
     if recipe == "home_assistant":
         # Strings that differ in numbers only would all be kept in training.
         letters = ["".join(pair) for pair in itertools.product("abcdefgh", "klmnop")]
@@ -96,7 +84,9 @@ def write_raw(recipe: str, raw: Path) -> Path:
             {f"k{x}": f"{PUNCTUATION[lang][n % 2]} {x}" for n, x in enumerate(letters)}
             for lang in ("de", "en")
         ]
-        return write_home_assistant(raw, {"hue": dict(zip(("de", "en"), strings, strict=True))})
+        return corpora.write_home_assistant(
+            raw, {"hue": dict(zip(("de", "en"), strings, strict=True))}
+        )
     if recipe == "plain_text":
         for column, language in enumerate(("de", "en")):
             (raw.parent / f"mine.{language}").write_bytes(text(pair[column] for pair in de_en * 4))

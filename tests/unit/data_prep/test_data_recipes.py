@@ -8,21 +8,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import miniature_corpora as corpora
 import pytest
-from miniature_corpora import (
-    sentences,
-    text,
-    write_home_assistant,
-    write_iwslt14,
-    write_iwslt17,
-    write_kftt,
-    write_lefff,
-    write_multi30k,
-    write_sigmorphon,
-    write_wmt13,
-    write_wmt14,
-    write_wmt16,
-)
+from miniature_corpora import sentences, text
 
 from data_prep import prepare, recipes
 from data_prep.acceptance import Tolerance
@@ -57,7 +45,7 @@ def any_checksum(monkeypatch):
 
 
 def test_iwslt14_trains_on_all_talks_and_has_the_official_sets(tmp_path):
-    raw = write_iwslt14(tmp_path / "raw", size=115)
+    raw = corpora.write_iwslt14(tmp_path / "raw", size=115)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="iwslt14")
     assert facts["sizes"] == {"train": 115, "valid": 3, "test": 9}
     # Titles and addresses of talks are no sentences of theirs.
@@ -72,7 +60,7 @@ def test_iwslt14_as_fairseqs_script_splits_it(tmp_path):
     long = ("ein " * 176, "a " * 176)
     unlike = ("eins zwei drei vier", "one two three four five six seven")
     pairs = [*sentences(("de", "en"), 30), long, unlike, ("It\u2019s", "R&amp;D")]
-    raw = write_iwslt14(tmp_path / "raw", pairs=pairs)
+    raw = corpora.write_iwslt14(tmp_path / "raw", pairs=pairs)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="iwslt14_fairseq")
     kept = [("ein titel", "ein titel"), *(pairs[:30]), ("it\u2019s", "r&d")]
     kept = [tuple(side.lower() for side in pair) for pair in kept]
@@ -89,9 +77,9 @@ def test_iwslt14_as_fairseqs_script_splits_it(tmp_path):
 def test_how_many_rows_will_come_is_known_before(tmp_path, recipe):
     """About how many: the bar's time left is made from it."""
     if recipe == "iwslt14_fairseq":
-        raw = write_iwslt14(tmp_path / "raw", size=115)
+        raw = corpora.write_iwslt14(tmp_path / "raw", size=115)
     else:
-        raw = write_sigmorphon(tmp_path / "raw", packed=False)
+        raw = corpora.write_sigmorphon(tmp_path / "raw", packed=False)
     module, spec = recipes.load(recipe), DataSpec.from_mapping({"recipe": recipe})
     files = {s.name: obtain(s, tmp_path / "out", raw)[0] for s in module.sources(spec, raw)}
     splits = module.read(spec, files, tmp_path / "scratch", Counter())
@@ -100,7 +88,7 @@ def test_how_many_rows_will_come_is_known_before(tmp_path, recipe):
 
 
 def test_iwslt14_in_the_other_direction_swaps_the_sides(tmp_path):
-    raw = write_iwslt14(tmp_path / "raw")
+    raw = corpora.write_iwslt14(tmp_path / "raw")
     texts, _ = cleaned(tmp_path / "out", raw, recipe="iwslt14", source="en", target="de")
     assert texts["train.de"][0] == sentences(("de", "en"), 115)[0][0]
     with pytest.raises(UsageError, match="iwslt14 has de and en, not fr and en"):
@@ -109,7 +97,7 @@ def test_iwslt14_in_the_other_direction_swaps_the_sides(tmp_path):
 
 def test_iwslt17_takes_its_references_from_the_other_direction(tmp_path, any_checksum):
     train, valid, test = (sentences(("de", "en"), size, seed=size) for size in (20, 3, 4))
-    raw = write_iwslt17(tmp_path / "raw", train, valid, test)
+    raw = corpora.write_iwslt17(tmp_path / "raw", train, valid, test)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="iwslt17", source="en", target="de")
     assert facts["sizes"] == {"train": 20, "valid": 21, "test": 4}
     assert list(zip(texts["test.de"], texts["test.en"], strict=True)) == test
@@ -119,7 +107,7 @@ def test_iwslt17_takes_its_references_from_the_other_direction(tmp_path, any_che
 def test_kftt_takes_the_publishers_tokens(tmp_path):
     train, valid, test = (sentences(("ja", "en"), size) for size in (20, 3, 4))
     train[0] = ("犬 \u3000 猫", "dog cat")
-    raw = write_kftt(tmp_path / "raw", train, valid, test)
+    raw = corpora.write_kftt(tmp_path / "raw", train, valid, test)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="kftt")
     assert facts["sizes"] == {"train": 20, "valid": 3, "test": 4}
     assert texts["train.tokens.ja"] == texts["train.ja"]
@@ -131,7 +119,7 @@ def test_wmt14_joins_three_corpora_and_reads_sgml(tmp_path, any_checksum):
     languages = ("en", "de")
     parts = [sentences(languages, 5, seed=n) for n in range(3)]
     tests = [("Tom & Jerry said <so>", "Tom & Jerry sagten <so>"), *sentences(languages, 2)]
-    raw = write_wmt14(tmp_path / "raw", parts, tests, tests)
+    raw = corpora.write_wmt14(tmp_path / "raw", parts, tests, tests)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="wmt14_en_de")
     assert facts["sizes"] == {"train": 15, "valid": 3, "test": 3}
     found = list(zip(texts["train.en"], texts["train.de"], strict=True))
@@ -142,7 +130,7 @@ def test_wmt14_joins_three_corpora_and_reads_sgml(tmp_path, any_checksum):
 def test_wmt13_turns_the_headlines_round(tmp_path, any_checksum, capsys):
     parts = [sentences(("en", "ru"), 4, seed) for seed in range(4)]
     titles = text(["Москва ||| Moscow", "Лена", "Красная река ||| Red river"])
-    raw = write_wmt13(tmp_path / "raw", parts[:2], parts[2], parts[3], titles)
+    raw = corpora.write_wmt13(tmp_path / "raw", parts[:2], parts[2], parts[3], titles)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="wmt13_en_ru")
     assert facts["sizes"] == {"train": 10, "valid": 4, "test": 4}
     assert (texts["train.en"][-1], texts["train.ru"][-1]) == ("Red river", "Красная река")
@@ -157,7 +145,7 @@ def test_wmt13_turns_the_headlines_round(tmp_path, any_checksum, capsys):
 def test_wmt16_takes_diacritics_off_romanian_text_alone(tmp_path, any_checksum, corpus):
     pairs = [("Țara și câinele înăuntru", "Zoë in a café"), *sentences(("ro", "en"), 4)]
     pairs.append(("s\u0326i t\u0326ara", "and the country"))
-    raw = write_wmt16(tmp_path / "raw", pairs, corpus)
+    raw = corpora.write_wmt16(tmp_path / "raw", pairs, corpus)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="wmt16_ro_en")
     assert facts["sizes"] == {"train": 12, "valid": 6, "test": 6}
     assert texts["train.ro"][0] == "Tara si cainele inauntru"
@@ -170,7 +158,7 @@ def test_wmt16_takes_diacritics_off_romanian_text_alone(tmp_path, any_checksum, 
 
 
 def test_multi30k_reads_compressed_and_plain_files(tmp_path):
-    raw = write_multi30k(tmp_path / "raw", {"train": 20, "val": 3, "test_2016_flickr": 4})
+    raw = corpora.write_multi30k(tmp_path / "raw", {"train": 20, "val": 3, "test_2016_flickr": 4})
     packed = raw / "val.en.gz"
     (raw / "val.en").write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
@@ -184,7 +172,7 @@ def test_multi30k_reads_compressed_and_plain_files(tmp_path):
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_sigmorphon_puts_all_languages_into_one_set(tmp_path, packed):
-    raw = write_sigmorphon(tmp_path / "raw", packed)
+    raw = corpora.write_sigmorphon(tmp_path / "raw", packed)
     texts, facts = cleaned(tmp_path / "out", raw, recipe="sigmorphon2018")
     assert facts["sizes"] == {"train": 4, "valid": 4, "test": 4}
     # S2S §4.1: language, tags and characters of the lemma; a space in a form is a symbol.
@@ -196,7 +184,7 @@ def test_sigmorphon_puts_all_languages_into_one_set(tmp_path, packed):
 
 
 def test_sigmorphon_languages_and_settings(tmp_path):
-    raw = write_sigmorphon(tmp_path / "raw", packed=False)
+    raw = corpora.write_sigmorphon(tmp_path / "raw", packed=False)
     english, _ = cleaned(
         tmp_path / "a", raw, recipe="sigmorphon2018", languages=["german", "english"]
     )
@@ -209,7 +197,7 @@ def test_sigmorphon_languages_and_settings(tmp_path):
 
 
 def test_sigmorphon_files_that_are_not_there(tmp_path):
-    raw = write_sigmorphon(tmp_path / "raw", packed=False)
+    raw = corpora.write_sigmorphon(tmp_path / "raw", packed=False)
     with pytest.raises(
         UsageError, match="task1 has neither conll2018-master.zip nor the directory"
     ):
@@ -236,7 +224,7 @@ def test_lefff_splits_by_verb_and_leaves_out_forms_that_have_a_rival(
     verbs = [a + b + c + "er" for a in "bcdfglm" for b in "aeiou" for c in ("rl", "nt", "ss")]
     for verb in verbs:
         lines += [f"{verb}a\tv\t{verb}\tF3s", f"{verb}ai\tv\t{verb}\tF1s", f"{verb}\tv\t{verb}\tW"]
-    write_lefff(tmp_path / "raw", lines)
+    corpora.write_lefff(tmp_path / "raw", lines)
     sizes = {"valid": 10, "test": 10, "train": 50}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lefff, "SIZES", sizes)
@@ -285,7 +273,7 @@ def test_home_assistant_pairs_strings_by_key_and_filters_them(tmp_path, any_chec
     }
     bad_english = {**{key: f"an english {key} text" for key in bad}, "same": bad["same"]}
     bad_english["word"] = "Light switch"
-    raw = write_home_assistant(
+    raw = corpora.write_home_assistant(
         tmp_path / "raw",
         {
             "hue": {"de": german, "en": english, "fr": {}},
