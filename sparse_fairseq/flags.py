@@ -10,11 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
-from fairseq.models import MODEL_REGISTRY
-from fairseq.tasks import TASK_DATACLASS_REGISTRY
-
-from . import register as register
+from . import register as register  # before fairseq, which it keeps silent
 
 
 class Flag(NamedTuple):
@@ -25,6 +21,10 @@ class Flag(NamedTuple):
 
 def our_flags() -> Iterator[tuple[str, list[Flag]]]:
     """Each choice that is ours, as in `--criterion entmax_loss`, with the flags that it adds."""
+    from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+    from fairseq.models import MODEL_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
     configs = {"--task": TASK_DATACLASS_REGISTRY, "--criterion": CRITERION_DATACLASS_REGISTRY}
     for choice, registry in configs.items():
         for name, config in sorted(registry.items()):
@@ -62,12 +62,14 @@ def _of_model(model: type) -> Iterator[Flag]:
 
 
 def main() -> None:
+    lines = []
     for choice, flags in our_flags():
-        print(choice)
+        lines.append(choice)
         for flag in flags:
             known = flag.default is not None and flag.default is not argparse.SUPPRESS
-            print(f"  {flag.name}{f' (default: {flag.default})' if known else ''}")
-            print(textwrap.indent(textwrap.fill(flag.help, 90), " " * 6))
+            lines.append(f"  {flag.name}{f' (default: {flag.default})' if known else ''}")
+            lines.append(textwrap.indent(textwrap.fill(flag.help, 90), " " * 6))
+    print("\n".join(lines))  # at once, for a reader like head that leaves early
 
 
 if __name__ == "__main__":

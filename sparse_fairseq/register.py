@@ -6,13 +6,13 @@ fairseq's commands do the same with `--user-dir sparse_fairseq`: fairseq looks f
 
 import logging
 
-# One of fairseq's modules sets up the root logger when it is imported, which is the program's.
-_root = logging.getLogger()
-_level, _handlers = _root.level, list(_root.handlers)
+# Modules of fairseq set up the root logger when they are imported, unless it has a handler. It is
+# the program's: one that does nothing keeps it as it was, and the import silent.
+_handler = logging.NullHandler()
+logging.getLogger().addHandler(_handler)
 
 from . import models, tasks  # noqa: E402
 
-_root.setLevel(_level)
-_root.handlers[:] = _handlers
+logging.getLogger().removeHandler(_handler)
 
 __all__ = ["models", "tasks"]

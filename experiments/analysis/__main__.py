@@ -5,6 +5,7 @@ A run's model is loaded once for all modules. What has been found before is not 
 
 import argparse
 
+import sparse_fairseq.register  # noqa: F401  first: it keeps the import of fairseq silent
 from data_prep.progress import track
 
 from . import analyses

@@ -110,6 +110,16 @@ def test_modules_and_paths_exist(page):
         assert (ROOT / name).exists(), f"{page.name}: {name}"
 
 
+def test_the_drawings_of_the_architecture_name_files_that_exist():
+    page = ROOT / "docs/architecture.md"
+    drawn = "".join(block.code for block in blocks(page))
+    assert "make demo" in drawn and "fairseq-generate" in drawn and "Trainer.train_step" in drawn
+    places = [ROOT, ROOT / "sparse_fairseq", ROOT / "experiments"]
+    named = set(re.findall(r"[a-z_/]+\.py", drawn))
+    missing = {name for name in named if not any((place / name).is_file() for place in places)}
+    assert len(named) > 20 and not missing
+
+
 @cache
 def targets() -> frozenset[str]:
     makefile = (ROOT / "Makefile").read_text()

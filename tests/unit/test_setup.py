@@ -88,6 +88,18 @@ def test_every_dependency_is_pinned_once():
     assert ("torch", "2.13.0") in pins and ("fairseq-fixed", "0.12.3.1") in pins
 
 
+def test_the_one_line_command_for_fairseq_takes_torch_within_our_bounds():
+    found = set()
+    for page in ("README.md", "docs/install.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        found |= set(re.findall(r"`(pip install [^`]*'\.\[fairseq\]')`", text))
+    (command,) = found  # both pages say the same
+    first, second = command.split(" && ")
+    # `pip install torch` would fetch the newest one, and the second half another one then.
+    assert first.split()[2:] == [".", "cython", "setuptools", "wheel"]
+    assert second == "pip install --no-build-isolation '.[fairseq]'"
+
+
 def test_the_library_needs_torch_and_numpy_alone():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = [re.match(r"[\w-]+", name).group() for name in project["dependencies"]]
