@@ -6,6 +6,7 @@ import random
 import re
 from pathlib import Path
 
+import miniature
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
@@ -270,6 +271,8 @@ def test_the_command_names_problems_and_writes_the_result(tmp_path, capsys):
     result = json.loads((folder.parent / "human_eval.json").read_text())
     assert result["analysis"] == "human_eval" and result["made"]["settings"]["seed"] == 5
     assert result["result"]["systems"]["relu15"]["mean"] == 4
+    by_hand = miniature.human(("softmax", "relu15"))  # what tests of the report show must not drift
+    assert miniature.form(by_hand) == miniature.form(result["result"])
     with pytest.raises(UsageError, match="no export has a usable mark"):
         human_eval.main(["read", str(bad), "--key", str(folder / "key.json")])
     with pytest.raises(UsageError, match="--key .* no key of a human evaluation"):

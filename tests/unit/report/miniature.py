@@ -132,7 +132,8 @@ def write_analyses(folder: Path, system: str, seed: int) -> None:
         ("energy", energy(seed)),
         ("parameters", {"parameters": 46_937_088, "embeddings": 15e6, "vocabulary": VOCABULARY}),
     ):
-        write(folder / f"{name}.json", answer(name, result, split="valid"))
+        settings = {"split": result["split"]} if "split" in result else {}
+        write(folder / f"{name}.json", answer(name, result, **settings))
 
 
 def counts(mean: float, top: int) -> dict:
@@ -149,6 +150,7 @@ def support(system: str) -> dict:
     attended = counts({"softmax": 24.0}.get(system, 5.5), 24)
     both = {"gold": output, "beam": {**output, "mean": output["mean"] * 0.9}}
     return {
+        "split": "valid",
         "vocabulary": VOCABULARY,
         "output": both,
         "attention": {"gold": {**attended, "layers": [5.0, 6.0]}, "beam": attended},
@@ -168,7 +170,11 @@ def sums(system: str) -> dict:
 def empty(system: str) -> dict:
     share = {"softmax": 7.1}.get(system, 0.04)
     ways = ("raw", "renormalized", "raw_length_normalized", "renormalized_length_normalized")
-    return {"sentences": 1000, **{way: {"count": 1, "percent": share} for way in ways}}
+    return {
+        "split": "valid",
+        "sentences": 1000,
+        **{way: {"count": 1, "percent": share} for way in ways},
+    }
 
 
 def exactness(system: str) -> dict:
@@ -464,7 +470,8 @@ def alpha_sweep() -> dict:
 
 def human(systems) -> dict:
     def marks(mean: float) -> dict:
-        return {"n": 270, "mean": mean, "std": 0.7, "refined": {"mean": mean + 0.1, "std": 0.7}}
+        refined = {"n": 270, "mean": mean + 0.1, "std": 0.7}
+        return {"n": 270, "mean": mean, "std": 0.7, "refined": refined}
 
     return {
         "systems": {"reference": marks(3.9), **{s: marks(3.2) for s in systems}},
@@ -473,3 +480,18 @@ def human(systems) -> dict:
         "marks": {"1": 540, "2": 538},
         "problems": ["two.json: incomplete, 2 translations without a usable mark"],
     }
+
+
+def form(value, where: str = "") -> set[str]:
+    """Every key of a JSON value, with the way to it; names of systems and numbers are all one, and
+    trees as deep as you like."""
+    if isinstance(value, dict):
+        named = {
+            key: "*" if key in (*SYSTEMS, "reference") or key.isdigit() else key for key in value
+        }
+        ways = {key: f"{where}.{name}" for key, name in named.items()}
+        return {*ways.values()}.union(*(form(value[key], way) for key, way in ways.items()))
+    if isinstance(value, list):
+        inside = f"{where}[]".replace(".children[].children[]", ".children[]")
+        return set().union(*(form(entry, inside) for entry in value))
+    return set()
