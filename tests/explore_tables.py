@@ -1,6 +1,7 @@
 """Predictors whose model is a table: all that they can say is written here."""
 
 from pathlib import Path
+from random import Random
 
 import torch
 from fairseq.data import Dictionary
@@ -34,6 +35,14 @@ LAUGHTER = {
     "ha": {"</s>": 1.0},
     "the": {"</s>": 1.0},
 }
+# Two ways into "there" and "the"; with 0.01 the sentence ends within a word.
+THERE = {
+    "</s>": {"the": 0.5, "th@@": 0.3, "t@@": 0.15, "a": 0.05},
+    "th@@": {"e": 0.5, "ere": 0.3, "at": 0.2},
+    "t@@": {"he": 0.2, "he@@": 0.7, "</s>": 0.1},
+    "he@@": {"re": 0.5, "m": 0.4, "</s>": 0.1},
+    **{piece: {"</s>": 1.0} for piece in ("the", "a", "e", "ere", "at", "he", "re", "m")},
+}
 # Pieces of sentencepiece: a word ends where the next one begins.
 SENTENCEPIECE = {
     "</s>": {"\u2581the": 1.0},
@@ -42,6 +51,39 @@ SENTENCEPIECE = {
     "se": {"s": 0.5, "</s>": 0.5},
     "s": {"</s>": 1.0},
 }
+
+
+def random_words(seed: int, depth: int = 4) -> dict:
+    """Words of up to so many pieces and one more, of which several spell the same; a sentence may
+    end within a word."""
+    random = Random(seed)
+    rows: dict[str, dict[str, float]] = {}
+    # No piece leads back to one before it, so there are finitely many words.
+    levels = [[f"{letter * n}@@" for letter in "ab" for n in (1, 2)] for _ in range(depth)]
+    levels = [[f"{piece[:-2]}{'-' * i}@@" for piece in level] for i, level in enumerate(levels)]
+    ends = ["a", "ab", "b", "ba", "bb", "c"]
+    for last, level in zip([["</s>"], *levels], [*levels, []], strict=True):
+        for symbol in last:
+            chosen = random.sample(level, min(len(level), 3)) + random.sample(ends, 3)
+            chosen += ["</s>"] if random.random() < 0.3 else []
+            scores = [random.random() ** 3 for _ in chosen]
+            rows[symbol] = {c: x / sum(scores) for c, x in zip(chosen, scores, strict=True)}
+    return {**rows, **{end: {"</s>": 1.0} for end in ends}}
+
+
+def all_words_of(rows: dict, last: str = "</s>", score: float = 1.0, name: str = "") -> dict:
+    """Every word that a table can begin with, by brute force; None: the end, "": no word."""
+    found: dict[str | None, float] = {}
+    for piece, value in rows[last].items():
+        if piece == "</s>":
+            key = None if last == "</s>" else ""
+            found[key] = found.get(key, 0.0) + score * value
+        elif piece.endswith("@@"):
+            for key, more in all_words_of(rows, piece, score * value, name + piece[:-2]).items():
+                found[key] = found.get(key, 0.0) + more
+        else:
+            found[name + piece] = found.get(name + piece, 0.0) + score * value
+    return found
 
 
 class AttendingDecoder(TableDecoder):

@@ -13,9 +13,11 @@ are the only possibility come ahead, several at a time. ``result``:
     ahead               % of the words that were offered ahead, as the only possibility
     k, p                of the lists "top_k" and "top_p"
     lists               of "all" words (sparse outputs), "top_k", "top_p": length (mean), median
-                        (of the length), coverage (% of the words that are in it), saved (% of the
-                        keystrokes, if one goes down the list with the arrow key where that is
-                        shorter), cut (% of the lists of all words that are not complete)
+                        (of the length; beginnings of longer words count as one), coverage (% of the
+                        words that are in it, for "all" also behind one of its beginnings), saved (%
+                        of the keystrokes, if one goes down the list with the arrow key where that
+                        is shorter); of "all" words: listed (% of the words that stand in it as
+                        such), cut (% of the lists that have beginnings)
     curve               [[k, % of the words that are among the best k], …]
 """
 
@@ -25,6 +27,7 @@ from dataclasses import dataclass, field
 from data_prep.progress import Progress
 
 from ..explore.catalogue import open_predictor
+from ..explore.next_words import Beginning, Candidate, NextWords
 from ..explore.predictor import Given, NotPossible, Predictor, Source
 from ..run_folder import Run, read_lines
 from .shared.analysis import Analysis, NotMeasured, need, percent
@@ -47,6 +50,7 @@ class Place:
     lengths: dict[str, int]  # of the lists before any letter
     covered: dict[str, bool]
     complete: bool
+    listed: bool  # stands in the list of all words as such
     ahead: int = 0  # words, this one included, that come ahead at `ahead_letters`
     ahead_letters: int = 0
 
@@ -61,6 +65,7 @@ class Tally:
     lengths: dict[str, list[int]] = field(default_factory=dict)
     covered: dict[str, int] = field(default_factory=dict)
     cut: int = 0
+    listed: int = 0
     at_rank: list[int] = field(default_factory=lambda: [0] * LONGEST)
 
     def add(self, counts: str, name: str, number: int) -> None:
@@ -120,42 +125,66 @@ def _place(
     mass: float,
 ) -> Place:
     found = predictor.next_words(source, before, best=LONGEST)
-    names = [word.name for word in found.words]
+    names = [_word(item) for item in found.items]
     name, text = rest[0].name, insert.lstrip()
     sizes = {"top_k": min(top, len(names)), "top_p": _smallest(found, mass)}
+    rank = names.index(name) if name in names else None
+    covered = {way: rank is not None and rank < size for way, size in sizes.items()}
     if not predictor.dense:
         sizes["all"] = len(names)
-    rank = names.index(name) if name in names else None
+        covered["all"] = rank is not None or _is_begun(predictor, source, before, rest[0], found)
     ranks, ahead, letters = [rank], 0, 0
     for typed in range(len(text)):
-        matching = _matching(predictor, source, before, found, text[:typed])
+        matching, complete = _matching(predictor, source, before, found, text[:typed])
         if typed:
             ranks.append(matching.index(name) if name in matching else None)
-        if found.complete and matching == [name] and not ahead:
+        if complete and matching == [name] and not ahead:
             ahead, letters = _ahead(predictor, source, before, rest), typed
+        if ranks[-1] == 0:
+            break  # who types on has seen it
     return Place(
         text=text,
         spaced=insert != text,
         ranks=ranks,
         first=rank == 0,
         lengths=sizes,
-        covered={way: rank is not None and rank < size for way, size in sizes.items()},
+        covered=covered,
         complete=found.complete,
+        listed=rank is not None,
         ahead=ahead,
         ahead_letters=letters,
     )
 
 
-def _matching(predictor: Predictor, source: Source, before, found, letters: str) -> list:
-    """Names of the words that begin with letters, best first, as the page would show them."""
+def _word(item: Candidate | Beginning) -> str | None:
+    """The name of a word; what no word is called for a beginning, which is only passed by."""
+    return item.name if isinstance(item, Candidate) else f"{item.name} …"
+
+
+def _is_begun(
+    predictor: Predictor, source: Source, before: list[Given], word: Given, found: NextWords
+) -> bool:
+    """Whether a beginning in the list holds this word."""
+    begun = any(word.name.startswith(beginning.name) for beginning in found.beginnings)
+    return begun and predictor.score(source, before, word.path) > 0
+
+
+def _matching(
+    predictor: Predictor, source: Source, before: list[Given], found: NextWords, letters: str
+) -> tuple[list, bool]:
+    """Names in the list after letters were typed, best first, as the page would show them, and
+    whether there are no others."""
     shown, folded = predictor.language.shown, letters.casefold()
-    names = [word.name for word in found.words if word.name is not None or not letters]
-    names = [n for n in names if n is None or shown(n).casefold().startswith(folded)]
-    # If some of the best words match, no other matching word is better.
-    if names or found.complete:
-        return names
+    names = [_word(item) for item in found.items if item.name is not None or not letters]
+    if found.complete or not letters:
+        names = [n for n in names if n is None or shown(n).casefold().startswith(folded)]
+        return names, found.complete
+    if predictor.dense:
+        names = [n for n in names if shown(n).casefold().startswith(folded)]
+        if names:  # no other matching word is better
+            return names, False
     more = predictor.next_words(source, before, predictor.language.named(letters))
-    return [word.name for word in more.words]
+    return [_word(item) for item in more.items], more.complete
 
 
 def _ahead(predictor: Predictor, source: Source, before: list[Given], rest: list[Given]) -> int:
@@ -165,14 +194,14 @@ def _ahead(predictor: Predictor, source: Source, before: list[Given], rest: list
     return 1 + len(offered) if offered == wanted else 1
 
 
-def _smallest(found, mass: float) -> int:
-    """How many of the best words hold this share of the scores; at most all that are known."""
+def _smallest(found: NextWords, mass: float) -> int:
+    """How many of the best hold this share of the scores; at most all that are known."""
     held, whole = 0.0, found.mass
-    for size, word in enumerate(found.words, start=1):
-        held += word.score
+    for size, item in enumerate(found.items, start=1):
+        held += item.score
         if held >= mass * whole * (1 - 1e-6):
             return size
-    return len(found.words)
+    return len(found.items)
 
 
 def count(tally: Tally, places: list[Place]) -> None:
@@ -181,6 +210,7 @@ def count(tally: Tally, places: list[Place]) -> None:
         tally.words += 1
         tally.first += place.first
         tally.cut += not place.complete
+        tally.listed += place.listed
         tally.add("keys", "without", len(place.text) + place.spaced)
         for way, size in place.lengths.items():
             tally.lengths.setdefault(way, []).append(size)
@@ -251,6 +281,7 @@ def summary(tally: Tally, dense: bool) -> dict:
         for way, lengths in tally.lengths.items()
     }
     if not dense:
+        lists["all"]["listed"] = percent(tally.listed, tally.words)
         lists["all"]["cut"] = percent(tally.cut, tally.words)
     return {
         "words": tally.words,

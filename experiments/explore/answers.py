@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from .next_words import FULL, Candidate, NextWords
-from .predictor import Given, NotPossible, Predictor, Source
+from .next_words import Beginning, Candidate, NextWords
+from .predictor import Given, NotPossible, Opened, Predictor, Source
 
-LISTED = 2_000  # words of one list that are sent
+LISTED = 2_000  # words and beginnings that are sent at once
 SUGGESTED = 100
 
 
@@ -43,18 +43,18 @@ def _place(
     """A word of a translation: its score, and how many words were possible in its place."""
     path = (predictor.pieces.eos,) if word is None else word.path
     score = predictor.score(source, before, path)
-    possible, complete = len(predictor.pieces.counted), True
+    possible, beginnings = len(predictor.pieces.counted), 0
     if not predictor.dense:
         found = predictor.next_words(source, before)
-        possible, complete = len(found.words), found.complete
+        possible, beginnings = len(found.words), len(found.beginnings)
         same = found.by_name.get(None if word is None else word.name)
         score = same.score if same else score
     return {
         **_named(predictor, None if word is None else word.name),
         "score": score,
         "possible": possible,
-        "complete": complete,
-        "only": not predictor.dense and complete and possible == 1 and score > 0,
+        "beginnings": beginnings,
+        "only": not predictor.dense and not beginnings and possible == 1 and score > 0,
         "given": is_given,
         "unknown": word is not None and word.unknown,
         "impossible": score == 0,
@@ -78,28 +78,57 @@ def _named(predictor: Predictor, name: str | None) -> dict:
     return {"name": name, "text": None if name is None else predictor.language.shown(name)}
 
 
-def alternatives(predictor: Predictor, text: str, names: Sequence[str]) -> dict:
-    """Every word that could come after these."""
+def alternatives(
+    predictor: Predictor,
+    text: str,
+    names: Sequence[str],
+    opened: Opened = (),
+    everything: bool = False,
+    skip: int = 0,
+) -> dict:
+    """Every word that could come after these: words, and beginnings of longer words. ``opened``:
+    only those of a beginning (`Predictor.alternatives`). ``skip``: how many are known."""
     source = predictor.source(text)
     given = predictor.given(source, names)
-    found = predictor.next_words(source, given, budget=FULL)
-    listed = found.words[:LISTED]
+    found = predictor.alternatives(source, given, opened, everything)
+    items = found.items[skip : skip + LISTED]
     return {
-        "words": [_candidate(predictor, word) for word in listed],
+        "items": [_item(predictor, item) for item in items],
         **_summary(found),
-        "share": share(sum(word.score for word in listed), found.mass),
+        "more": any(not beginning.longest for beginning in found.beginnings),
     }
 
 
-def _candidate(predictor: Predictor, word: Candidate) -> dict:
-    unknown = predictor.pieces.unknown in word.path
-    return {**_named(predictor, word.name), "score": word.score, "unknown": unknown}
+def progress(
+    predictor: Predictor, text: str, names: Sequence[str], opened: Opened, budget: int
+) -> dict:
+    """Follows a list's beginnings, so many in all, and says how far it came."""
+    source = predictor.source(text)
+    given = predictor.given(source, names)
+    listing, more = predictor.follow(source, given, opened, budget)
+    left, score = listing.left()
+    return {"followed": listing.followed, "open": left, "open_score": score, "more": more}
+
+
+def _item(predictor: Predictor, item: Candidate | Beginning) -> dict:
+    is_word = isinstance(item, Candidate)
+    return {
+        **_named(predictor, item.name),
+        "score": item.score,
+        "unknown": is_word and predictor.pieces.unknown in item.path,
+        "beginning": not is_word,
+        "longest": not is_word and item.longest,
+    }
 
 
 def _summary(found: NextWords) -> dict:
     return {
         "count": len(found.words),
+        "beginnings": len(found.beginnings),
         "complete": found.complete,
+        "exact": found.exact,
+        "open_share": share(found.open_score, found.mass),
+        "lost_share": share(found.lost, found.mass),
         "others": found.others,
         "others_share": share(found.others_score, found.mass),
         "total": found.total,
@@ -120,7 +149,6 @@ def suggestions(predictor: Predictor, text: str, names: Sequence[str], typed: st
     letters = written.pop() if is_open else ""
     given = predictor.given(source, written)
     found = predictor.next_words(source, given, letters)
-    words = found.words[:SUGGESTED]
     return {
         "words": [
             {
@@ -132,8 +160,8 @@ def suggestions(predictor: Predictor, text: str, names: Sequence[str], typed: st
         ],
         "letters": language.shown(letters),
         "candidates": [
-            {**_candidate(predictor, word), "insert": _insert(predictor, written, word.name)}
-            for word in words
+            {**_item(predictor, item), "insert": _insert(predictor, written, item.name)}
+            for item in found.items[:SUGGESTED]
         ],
         **_summary(found),
         "ahead": _ahead(predictor, source, given, found),
@@ -163,4 +191,4 @@ def _ahead(
     return ahead
 
 
-__all__ = ["NotPossible", "alternatives", "suggestions", "translation"]
+__all__ = ["NotPossible", "alternatives", "progress", "suggestions", "translation"]

@@ -1,20 +1,25 @@
-"""Every word that may come next, from pieces: those that do not end a word are followed until all
-words have ended.
+"""Lists of the words that may come next. Of a sparse output they are exhaustive at any length.
 
-Exhaustive for sparse outputs, up to a budget; of a softmax, which excludes nothing, the best.
+A list holds words, and beginnings of words that were not followed to their ends. A beginning stands
+for all words that begin so and are not listed, with the score of them all; no beginning begins with
+another, so every word belongs to one. Words and beginnings are everything that the model holds
+possible; where scores are probabilities, they sum to one.
+Of a softmax, which excludes nothing, a list holds the best words.
 """
 
-import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
-from .states import PrefixStates, Rows, Tokens
-from .units import Pieces
+from .states import Tokens
+from .tree import Node, Tree
 
 BEST = 10  # words of a dense output
-QUICK, FULL = 64, 1024  # beginnings of words that are followed
-LONGEST = 16  # pieces of a word that are followed
+# Beginnings that are followed in the hope that all words end. Lists that do not end with so many
+# do not with thousands: rare pieces are joined to ever longer words that nobody would write.
+QUICK, FULL = 64, 256
+AT_ONCE = 256  # beginnings of one decoder's step
+MOST = 20_000  # that one list follows at most when it is told to follow all
+LEAST = 0.01  # of all scores: less probable beginnings stay closed if the words do not all end
 
 
 @dataclass
@@ -29,151 +34,223 @@ class Candidate:
 
 
 @dataclass
+class Beginning:
+    """All words that begin so and are not listed. ``longest``: they have more pieces than are ever
+    followed."""
+
+    name: str
+    score: float
+    nodes: list[Node] = field(repr=False)
+
+    @property
+    def longest(self) -> bool:
+        return all(node.is_longest for node in self.nodes)
+
+
+@dataclass
 class NextWords:
-    """``words``: best first. ``complete``: there are no others. Else ``others`` says how many
-    pieces, with which score in all, begin words that are not among them."""
+    """``words`` and ``beginnings``: best first. ``complete``: the words are all there are."""
 
     words: list[Candidate]
     complete: bool
-    total: float  # of all scores at this place: 1, but for α-ReLU and a filter by letters
-    others: int = 0
+    total: float  # of the scores of all pieces at this place: 1, but for α-ReLU
+    beginnings: list[Beginning] = field(default_factory=list)
+    lost: float = 0.0  # score of what is no word: the sentence ends within one
+    exact: bool = True  # else a beginning may hold rare spellings of words that are listed
+    others: int = 0  # of a dense output: pieces that begin words which are not listed
     others_score: float = 0.0
     by_name: dict[str | None, Candidate] = field(init=False, repr=False)
 
     @property
+    def items(self) -> list[Candidate | Beginning]:
+        """Words and beginnings, best first."""
+        return sorted([*self.words, *self.beginnings], key=lambda item: -item.score)
+
+    @property
+    def open_score(self) -> float:
+        return sum(beginning.score for beginning in self.beginnings)
+
+    @property
     def mass(self) -> float:
-        """Of all words, known or not; for α-ReLU it need not be the total of the pieces."""
-        return sum(word.score for word in self.words) + self.others_score
+        """Of all that is possible; for α-ReLU it need not be the total of the pieces."""
+        words = sum(word.score for word in self.words)
+        return words + self.open_score + self.lost + self.others_score
 
     def __post_init__(self) -> None:
         self.by_name = {word.name: word for word in self.words}
 
 
-@dataclass
-class _Beginning:
-    row: int  # of the rows that it continues
-    path: Tokens
-    score: float
-    letters: str  # that are still to come
-
-
-class Search:
-    """One search; `run` gives its result."""
+class Listing:
+    """What may come below some beginnings of a tree, listed further and further."""
 
     def __init__(
-        self,
-        states: PrefixStates,
-        pieces: Pieces,
-        source: Tokens,
-        dense: bool,
-        budget: int = QUICK,
-        best: int = BEST,
+        self, tree: Tree, opened: Beginning | None = None, known: frozenset[str] = frozenset()
     ):
-        """``budget``: how many beginnings of words may be followed; ``best``: how many words of a
-        dense output are wanted."""
-        self.states, self.pieces, self.source, self.dense = states, pieces, source, dense
-        self.budget, self.best = budget, best
-        self.words: dict[str | None, Candidate] = {}
+        """``opened``: only the words of a beginning; ``known``: without these, which are listed
+        elsewhere."""
+        self.tree, self.known = tree, known
+        self.name = opened.name if opened else None
+        self.start = list(opened.nodes) if opened else [tree.root]
         self.followed = 0
-        self.others, self.others_score = 0, 0.0
-        self.first, self.first_score = 0, 0.0  # pieces that may begin a word
 
-    def run(self, prefix: Tokens, letters: str = "", whole: bool = False) -> NextWords:
-        """Words that begin with these letters, in any case; with ``whole``, that are spelled so
-        exactly."""
-        self.prefix, self.wanted = prefix, letters if whole else None
-        rows = self.states.after(self.source, prefix)
-        total = float(rows.scores[0, self.pieces.counted].sum())
-        self.share = 1.0
-        if self.pieces.ends_late and prefix:  # given that the word before has ended
-            self.share = max(self._ending(rows.scores[0]), 1e-30)
-        beginnings = self._look(rows, [_Beginning(0, (), 1.0, letters)])
-        while beginnings:
-            beginnings = self._within_budget(beginnings)
-            if not beginnings:
-                break
-            self.followed += len(beginnings)
-            paths = [prefix + beginning.path for beginning in beginnings]
-            rows = self.states.onward(rows, [b.row for b in beginnings], paths)
-            for row, beginning in enumerate(beginnings):
-                beginning.row = row
-            beginnings = self._look(rows, beginnings)
-        return self._result(total / self.share)
+    def follow(self, budget: int) -> bool:
+        """Follows so many beginnings in all, the most probable first. Whether some are left."""
+        while waiting := self.waiting():
+            if self.followed >= budget:
+                return True
+            chosen = waiting[: min(budget - self.followed, AT_ONCE)]
+            self.tree.follow(chosen)
+            self.followed += len(chosen)
+        return False
 
-    def _look(self, rows: Rows, beginnings: list[_Beginning]) -> list[_Beginning]:
-        """Notes the words that end in the next piece; returns what does not end yet."""
-        longer = []
-        for beginning in beginnings:
-            scores = rows.scores[beginning.row]
-            if self.pieces.ends_late and beginning.path and not beginning.letters:
-                self._note(beginning.path, beginning.score * self._ending(scores) / self.share)
-            if self.wanted is not None and beginning.path and not beginning.letters:
-                continue  # what goes on is longer
-            for piece, score in self._candidates(scores, beginning):
-                path, value = (*beginning.path, piece), beginning.score * score
-                if piece == self.pieces.eos:
-                    self._note((piece,), value / self.share)
-                elif self.pieces.goes_on[piece] or self.pieces.ends_late:
-                    left = beginning.letters[len(self.pieces.letters[piece]) :]
-                    longer.append(_Beginning(beginning.row, path, value, left))
-                else:
-                    self._note(path, value)
-        return longer
+    def waiting(self) -> list[Node]:
+        """Beginnings that can be followed: first those without which there would be nothing new,
+        because they have not all letters yet, or no more than what was opened."""
+        found = [n for n in self.below(self.start) if not n.followed and not n.is_longest]
 
-    def _candidates(self, scores: Tensor, beginning: _Beginning) -> list[tuple[int, float]]:
-        """Pieces with a score that may come next, and their scores."""
-        allowed = self.pieces.counted
-        if beginning.letters:
-            allowed = self.pieces.fitting(beginning.letters)
-        values = scores[allowed]
-        if not beginning.path:
-            self.first, self.first_score = len(allowed), float(values.sum())
-        order = values.nonzero().squeeze(1)
-        if self.dense and len(order) > 4 * self.best:
-            order = values.topk(4 * self.best).indices
-        found = zip(allowed[order].tolist(), values[order].tolist(), strict=True)
-        inside = bool(beginning.path)
-        if self.pieces.ends_late and (inside or self.prefix):
-            # Within a word only what does not begin one; between words only what does.
-            return [(i, score) for i, score in found if self.pieces.begins[i] != inside]
-        if inside:  # BPE has no end within a word
-            return [(i, score) for i, score in found if i != self.pieces.eos]
-        return list(found)
+        def late(node: Node) -> tuple[bool, float]:
+            return not node.letters and node.name != self.name, -node.score
 
-    def _ending(self, scores: Tensor) -> float:
-        """The score of all that may follow a word that has ended."""
-        return float(scores[self.pieces.beginners].sum())
+        return sorted(found, key=late)
 
-    def _note(self, path: Tokens, score: float) -> None:
-        name = None if path == (self.pieces.eos,) else self.pieces.name(path)
-        if score <= 0 or (self.wanted is not None and name != self.wanted):
-            return
-        word = self.words.setdefault(name, Candidate(name, 0.0, path, 0.0))
-        word.score += score
-        if score > word.path_score:
-            word.path, word.path_score = path, score
+    def below(self, nodes: Sequence[Node]) -> Iterator[Node]:
+        """These and all that were found after them."""
+        left = list(nodes)
+        while left:
+            node = left.pop()
+            yield node
+            left += node.nodes
 
-    def _within_budget(self, beginnings: list[_Beginning]) -> list[_Beginning]:
-        """Those that are followed; the others are counted."""
-        beginnings.sort(key=lambda beginning: -beginning.score)
-        kept = beginnings[: max(self.budget - self.followed, 0)]
-        if len(beginnings[0].path) >= LONGEST:
-            kept = []
-        if self.dense:  # a longer word is not more probable than its beginning
-            best = heapq.nlargest(self.best, (word.score for word in self.words.values()))
-            least = best[-1] if len(best) == self.best else 0.0
-            kept = [beginning for beginning in kept if beginning.score > least]
-        left = beginnings[len(kept) :]
-        self.others += len(left)
-        self.others_score += sum(beginning.score for beginning in left)
-        return kept
+    def left(self) -> tuple[int, float]:
+        """How many beginnings are open, and their score."""
+        scores = [node.score for node in self.below(self.start) if not node.followed]
+        return len(scores), sum(scores)
 
-    def _result(self, total: float) -> NextWords:
+    def shown(self, everything: bool, settled: int = 0) -> NextWords:
+        """The list: with ``everything``, of all that was found; else short, with the less probable
+        beginnings closed. ``settled``: how many beginnings may be followed for other spellings of
+        its words."""
+        least = 0.0 if everything else LEAST * self._mass()
+        view = _View(self, least)
+        return view.result(view.settle(settled))
+
+    def _mass(self) -> float:
+        score = 0.0
+        for node in self.below(self.start):
+            score += sum(s for _, s in node.ends) if node.followed else node.score
+        return score
+
+
+class _View:
+    """A list in the making: which beginnings are open, and what is listed then."""
+
+    def __init__(self, listing: Listing, least: float):
+        self.listing, self.tree = listing, listing.tree
+        self.words: dict[str | None, Candidate] = {}
+        self.closed: list[Node] = []
+        self.lost = 0.0
+        left = list(listing.start)
+        first = {id(node) for node in left}
+        while left:
+            node = left.pop()
+            is_open = node.score >= least or node.letters or id(node) in first
+            if not node.followed or not is_open:
+                self.closed.append(node)
+                continue
+            self.lost += node.lost
+            self._note_ends(node)
+            left += node.nodes
+        names = {name for name in self.words if name} | listing.known
+        self.leading = {name[:end] for name in names for end in range(len(name) + 1)}
+
+    def _note_ends(self, node: Node, among: dict | None = None) -> float:
+        """Notes the words that end after a node, or those of them that are listed already; returns
+        the score of the others."""
+        left = 0.0
+        for added, score in node.ends:
+            is_end = added == (self.tree.pieces.eos,)
+            name = None if is_end else node.name + self.tree.pieces.name(added)
+            if name in self.listing.known:
+                continue
+            if among is not None and name not in among:
+                left += score
+                continue
+            path = node.path + added
+            word = self.words.setdefault(name, Candidate(name, 0.0, path, 0.0))
+            word.score += score
+            if score > word.path_score:
+                word.path, word.path_score = path, score
+        return left
+
+    def settle(self, most: int) -> bool:
+        """Follows closed beginnings where they may spell listed words, so that the scores of these
+        are whole. False: there are more than so many such beginnings."""
+        while waiting := self._unsettled():
+            if len(waiting) > most:
+                return False
+            most -= len(waiting)
+            for first in range(0, len(waiting), AT_ONCE):
+                self.tree.follow(waiting[first : first + AT_ONCE])
+        return True
+
+    def _unsettled(self) -> list[Node]:
+        below = self.listing.below(self.closed)
+        return [n for n in below if not n.followed and not n.is_longest and n.name in self.leading]
+
+    def result(self, exact: bool) -> NextWords:
+        beginnings: dict[str, Beginning] = {}
+        for node in sorted(self.closed, key=lambda node: len(node.name)):
+            score = self._left(node)
+            if score > 0:
+                # The shortest beginning of this one, of which there is at most one.
+                parts = (node.name[:end] for end in range(len(node.name)))
+                name = next(filter(beginnings.__contains__, parts), node.name)
+                beginning = beginnings.setdefault(name, Beginning(name, 0.0, []))
+                beginning.score += score
+                beginning.nodes.append(node)
         words = sorted(self.words.values(), key=lambda word: (-word.score, word.name or ""))
-        if not self.dense:
-            complete = self.others == 0
-            return NextWords(words, complete, total, self.others, self.others_score / self.share)
-        words = words[: self.best]
-        others = self.first - len({word.path[0] for word in words})
-        shown = sum(word.score for word in words)
-        return NextWords(words, False, total, others, max(self.first_score - shown, 0.0))
+        return NextWords(
+            words,
+            complete=not beginnings,
+            total=self.tree.total,
+            beginnings=sorted(beginnings.values(), key=lambda b: (-b.score, b.name)),
+            lost=self.lost,
+            exact=exact,
+        )
+
+    def _left(self, node: Node) -> float:
+        """The score of what a closed beginning holds besides words that are listed."""
+        score = 0.0
+        for below in self.listing.below([node]):
+            if below.followed:
+                score += below.lost + self._note_ends(below, among=self.words)
+            else:
+                score += below.score
+        return score
+
+
+def all_words(listing: Listing, budget: int, settled: int = 0) -> NextWords:
+    """All words if following ends within the budget; else a short list with beginnings."""
+    more = listing.follow(budget)
+    found = listing.shown(everything=not more, settled=settled)
+    listing.tree.rest()
+    return found
+
+
+def best_words(listing: Listing, budget: int, best: int) -> NextWords:
+    """The best words of a dense output."""
+    tree = listing.tree
+    while waiting := listing.waiting()[: max(budget - listing.followed, 0)]:
+        # A longer word is not more probable than its beginning.
+        known = [word.score for word in listing.shown(everything=True).words]
+        least = known[best - 1] if len(known) >= best else 0.0
+        chosen = [node for node in waiting if node.score > least]
+        if not chosen:
+            break
+        tree.follow(chosen)
+        listing.followed += len(chosen)
+    tree.rest()
+    words = listing.shown(everything=True).words[:best]
+    others = tree.first - len({word.path[0] for word in words})
+    left = max(tree.first_score - sum(word.score for word in words), 0.0)
+    return NextWords(words, False, tree.total, others=others, others_score=left)

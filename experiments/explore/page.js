@@ -3,7 +3,9 @@
 /* Text from models and corpora is set as text, never as HTML. */
 
 const $ = (id) => document.getElementById(id);
-const SHOWN = 24; // words of a list before "show all"
+const SHOWN = 24; // words of a list before "show more"
+const MORE = 2000; // that are shown then
+const SLICE = 512; // beginnings that are followed by one request
 let runs = [];
 const cards = new Map(); // run number -> Card
 
@@ -38,6 +40,7 @@ function scoreText(score, run) {
 }
 
 function wordCount(n) { return n === 1 ? "1 word" : `${count(n)} words`; }
+function beginningCount(n) { return n === 1 ? "1 beginning" : `${count(n)} beginnings`; }
 
 /** One sentence about a list, and whether it is a certainty. */
 function sentenceAbout(list, run, letters) {
@@ -50,19 +53,36 @@ function sentenceAbout(list, run, letters) {
     return [`${most}${letters ? ` that${begin}` : ""} and ${count(list.others)} others: softmax excludes nothing.${held}`, false];
   }
   const relu = run.sums_to_one || letters ? "" : ` Scores of α-ReLU are no probabilities: those of the pieces sum to ${list.total.toFixed(2)} here.`;
-  if (!list.complete) {
-    const rest = `and more behind ${count(list.others)} other beginnings (${percent(list.others_share)} of ${run.sums_to_one ? "the probability" : "all scores"})`;
-    return [`${n ? `These ${wordCount(n)}${begin ? ` that${begin}` : ""}, ` : ""}${rest}.${relu}`, false];
+  if (!n && !list.beginnings) {
+    return [letters ? `No possible word begins with “${letters}”. You can write it regardless.` : "The model holds every word impossible here.", false];
   }
-  if (!n && letters) return [`No possible word begins with “${letters}”. You can write it regardless.`, false];
-  if (!n) return ["The model holds every word impossible here.", false];
-  if (letters) return [`${wordCount(n)}${begin} and no other is possible.`, true];
-  return [(n === 1 ? "This one and no other." : `These ${count(n)} and no other.`) + relu, true];
+  if (letters) {
+    const all = [n && wordCount(n), list.beginnings && beginningCount(list.beginnings)].filter(Boolean).join(" and ");
+    return [`${all} begin${n + list.beginnings === 1 ? "s" : ""} with “${letters}” and no other is possible.`, true];
+  }
+  return [andNoOther(n, list.beginnings) + relu, true];
+}
+
+/** "These 14 words, 3 beginnings of longer words, and no other." */
+function andNoOther(n, beginnings) {
+  if (beginnings) return `${n ? `${n === 1 ? "This word" : `These ${count(n)} words`}, ` : ""}${beginningCount(beginnings)} of longer words, and no other.`;
+  return n === 1 ? "This one and no other." : `These ${count(n)} and no other.`;
+}
+
+/** How much the parts of a list hold that are no words. */
+function sharesOf(found, run) {
+  const whole = run.sums_to_one ? "the probability" : "all scores";
+  const parts = [];
+  if (found.beginnings) parts.push(` The beginnings hold ${percent(found.open_share)} of ${whole}.`);
+  if (found.lost_share > 0) parts.push(` With ${percent(found.lost_share)} the sentence would end within a word.`);
+  if (!found.exact) parts.push(" Some beginnings hold rare spellings of these words, too: the words have at least what is said.");
+  return parts.join("");
 }
 
 function wordLabel(word) {
   if (word.name === null) return el("bdi", { className: "special" }, "end of the sentence");
   if (word.unknown) return el("bdi", { className: "special" }, "a word outside the vocabulary");
+  if (word.beginning) return el("bdi", { className: "beginning" }, `${word.text}…`);
   return el("bdi", {}, word.text);
 }
 
@@ -82,7 +102,7 @@ class Requests {
       });
       const value = await answer.json();
       if (abort.signal.aborted) return null;
-      if (!answer.ok) throw new Error(value.error);
+      if (!answer.ok) throw Object.assign(new Error(value.error), { status: answer.status });
       return value;
     } catch (error) {
       if (abort.signal.aborted) return null;
@@ -159,10 +179,10 @@ class Card {
 
   button(word, place) {
     const isEnd = word.name === null;
-    const many = `${count(word.possible)}${word.complete ? "" : "+"}`;
+    const many = `${count(word.possible)}${word.beginnings ? "+" : ""}`;
     const small = word.impossible ? scoreText(0, this.run) : word.only ? "only" : `${scoreText(word.score, this.run)} · 1 of ${many}`;
     const said = word.impossible ? "impossible for the model" : word.only ? "the only possibility" :
-      `${scoreText(word.score, this.run)}, one of ${many} possible`;
+      `${scoreText(word.score, this.run)}, one of ${count(word.possible)}${word.beginnings ? ` and ${beginningCount(word.beginnings)} of longer words` : ""} possible`;
     const name = isEnd ? "end of the sentence" : word.text;
     const classes = ["word", word.given && "given", word.impossible && "impossible", isEnd && "end"];
     return el("button", {
@@ -191,7 +211,7 @@ class Card {
     const backward = getComputedStyle(this.lines.lastElementChild).direction === "rtl" ? 1 : -1;
     const to = { ArrowLeft: place + backward, ArrowRight: place - backward, Home: 0, End: this.buttons.length - 1 }[event.key];
     if (to !== undefined) this.buttons[Math.max(0, Math.min(to, this.buttons.length - 1))].focus();
-    else if (event.key === "ArrowDown") { if (this.open === place) this.focusList(); else this.list(place); }
+    else if (event.key === "ArrowDown") { if (this.open === place) this.words.focus(); else this.list(place); }
     else if (event.key === "Escape" && this.open !== null) this.close();
     else return;
     event.preventDefault();
@@ -263,68 +283,19 @@ class Card {
 
   /* The list of what could stand in a place */
 
-  async list(place) {
+  list(place) {
     this.close(false);
     this.open = place;
     this.buttons[place].setAttribute("aria-expanded", "true");
     this.attend(place);
     const names = this.answer.words.slice(0, place).map((word) => word.name);
-    try {
-      const found = await this.listRequests.post("alternatives", { run: this.run.run, source: this.source, words: names });
-      if (found && this.open === place) this.showList(place, names, found);
-    } catch (error) {
-      this.panel.replaceChildren(el("p", { className: "warning", role: "alert" }, error.message));
-    }
-  }
-
-  showList(place, names, found) {
     const current = this.places[place];
-    const name = current.name === null ? "the end" : `“${current.text}”`;
-    const [sentence, sure] = sentenceAbout(found, this.run, "");
-    const list = el("ul", { className: "words", role: "listbox", "aria-label": `Words that could stand in place of ${name}` });
-    const choose = (word) => this.choose(place, names, word);
-    const fill = (n) => list.replaceChildren(...found.words.slice(0, n).map((word, i) => el("li", {
-      role: "option", tabIndex: i ? -1 : 0, "aria-selected": String(word.name === current.name),
-      onclick: () => choose(word), onkeydown: (event) => this.listKeys(event, () => choose(word)),
-    }, wordLabel(word), el("small", {}, scoreText(word.score, this.run)))));
-    fill(SHOWN);
-    shareBars(list, found.words, found.mass);
-    const more = el("button", { type: "button", className: "quiet more", hidden: found.words.length <= SHOWN, onclick: () => {
-      fill(found.words.length);
-      shareBars(list, found.words, found.mass);
-      more.hidden = true;
-      list.children[SHOWN].focus();
-    } }, `Show all ${count(found.words.length)}`);
-    const input = el("input", { type: "text", dir: "auto", autocomplete: "off", spellcheck: false, maxLength: 200, "aria-label": `Your own words in place of ${name}`, placeholder: "or your own" });
-    input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && input.value.trim()) this.own(place, names, input.value);
-      else if (event.key === "Escape") this.close();
+    this.words = new WordList(this, current, { run: this.run.run, source: this.source, words: names }, {
+      choose: (word) => this.choose(place, names, word),
+      own: (text) => this.own(place, names, text),
     });
-    this.panel.replaceChildren(el("div", { className: "panel" },
-      el("h3", {}, `In place of ${name}`, el("button", { type: "button", className: "quiet", "aria-label": "Close the list", onclick: () => this.close() }, "Close")),
-      el("p", { role: "status" }, sure ? el("strong", {}, sentence) : sentence, shareOfShown(found, this.run)), list, more,
-      el("div", { className: "own" }, input,
-        el("button", { type: "button", className: "quiet", onclick: () => input.value.trim() && this.own(place, names, input.value) }, "Use it"))));
-    this.focusList();
-  }
-
-  focusList() {
-    const list = this.panel.querySelector("[role=listbox]");
-    (list?.querySelector("[aria-selected=true]") ?? list?.firstElementChild ?? this.panel.querySelector("input"))?.focus();
-  }
-
-  listKeys(event, choose) {
-    const item = event.currentTarget;
-    const to = { ArrowDown: item.nextElementSibling, ArrowRight: item.nextElementSibling, ArrowUp: item.previousElementSibling,
-      ArrowLeft: item.previousElementSibling, Home: item.parentNode.firstElementChild, End: item.parentNode.lastElementChild };
-    if (event.key in to) to[event.key]?.focus();
-    else if (event.key === "Enter" || event.key === " ") choose();
-    else if (event.key === "Escape") this.close();
-    else if (event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey) {
-      this.panel.querySelector("input").focus(); // the letter goes there
-      return;
-    } else return;
-    event.preventDefault();
+    this.panel.replaceChildren(this.words.element);
+    this.words.load();
   }
 
   choose(place, names, word) {
@@ -335,6 +306,7 @@ class Card {
   own(place, names, text) { this.translate(this.source, names, text, false, place); }
 
   close(focus = true) {
+    this.words?.stop();
     this.panel?.replaceChildren();
     if (this.open === null) return;
     const button = this.buttons[this.open];
@@ -345,6 +317,173 @@ class Card {
   }
 }
 
+/** The words that could stand in a place: all of them, or those of a beginning that was opened. */
+class WordList {
+  constructor(card, current, place, { choose, own }) {
+    Object.assign(this, { card, current, place, choose, own, run: card.run });
+    this.requests = new Requests();
+    this.opened = []; // beginnings, one below the other
+    this.all = false; // a list of all that was followed
+    this.name = current.name === null ? "the end" : `“${current.text}”`;
+    this.content = el("div", {}, el("p", { role: "status" }, "…"));
+    this.input = el("input", { type: "text", dir: "auto", autocomplete: "off", spellcheck: false, maxLength: 200, "aria-label": `Your own words in place of ${this.name}`, placeholder: "or your own" });
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && this.input.value.trim()) own(this.input.value);
+      else if (event.key === "Escape") card.close();
+    });
+    this.element = el("div", { className: "panel" },
+      el("h3", {}, `In place of ${this.name}`, button("Close", () => card.close(), "Close the list")), this.content,
+      el("div", { className: "own" }, this.input, button("Use it", () => this.input.value.trim() && own(this.input.value))));
+  }
+
+  get request() { return { ...this.place, opened: this.opened }; }
+
+  stop() {
+    this.requests.abort?.abort();
+    this.following = false;
+  }
+
+  async load(focus = null) {
+    this.stop();
+    const found = await this.ask("alternatives", { ...this.request, all: this.all });
+    if (found) this.show(found, focus);
+  }
+
+  async ask(name, body) {
+    try {
+      return await this.requests.post(name, body);
+    } catch (error) {
+      this.content.replaceChildren(el("p", { className: "warning", role: "alert" }, error.message), this.opened.length ? this.backButton() : "");
+      return null;
+    }
+  }
+
+  show(found, focus) {
+    this.found = found;
+    this.items = found.items;
+    const last = this.opened.at(-1);
+    const [sentence, sure] = sentenceAbout(found, this.run, "");
+    const about = last ? `Of the words that begin with “${last.text}” and were not listed: ${sentence[0].toLowerCase()}${sentence.slice(1)}` : sentence;
+    this.list = el("ul", { className: "words", role: "listbox", "aria-label": last ? `Words that begin with ${last.text}` : `Words that could stand in place of ${this.name}` });
+    this.status = el("p", { role: "status" }, sure ? el("strong", {}, about) : about, shareOfShown(found, this.run), sharesOf(found, this.run));
+    this.more = button("", () => this.showMore());
+    this.more.classList.add("more");
+    this.tools = el("div", { className: "follow" }, last ? this.backButton() : "", this.more, found.more ? this.followButton() : "");
+    this.content.replaceChildren(this.status, this.list, this.tools, this.remark(found));
+    this.fill(SHOWN);
+    this.focus(focus);
+  }
+
+  /** What stays open when all was followed. */
+  remark(found) {
+    if (!found.beginnings || found.more) return "";
+    return el("p", {}, "These beginnings have more pieces than are followed in one word.");
+  }
+
+  fill(n) {
+    this.shown = Math.min(n, this.items.length);
+    const added = this.items.slice(this.list.childElementCount, this.shown).map((word, i) => el("li", {
+      role: "option", tabIndex: i || this.list.childElementCount ? -1 : 0, "aria-selected": String(!word.beginning && word.name === this.current.name),
+      "aria-label": word.beginning ? `${word.text}…: ${scoreText(word.score, this.run)}, a beginning${word.longest ? " that is not followed further" : "; Enter opens it"}` : null,
+      onclick: () => this.use(word), onkeydown: (event) => this.keys(event, word),
+    }, wordLabel(word), el("small", {}, scoreText(word.score, this.run))));
+    this.list.append(...added);
+    shareBars(this.list, this.items, this.found.mass);
+    const left = this.found.count + this.found.beginnings - this.shown;
+    this.more.hidden = !this.run.sparse || left <= 0;
+    this.more.textContent = left > MORE ? `Show ${count(MORE)} of ${count(left)} more` : `Show all ${count(this.shown + left)}`;
+  }
+
+  async showMore() {
+    const first = this.shown;
+    const wanted = first + MORE;
+    if (this.items.length < Math.min(wanted, this.found.count + this.found.beginnings)) {
+      const found = await this.ask("alternatives", { ...this.request, all: this.all, skip: this.items.length });
+      if (!found) return;
+      this.items = [...this.items, ...found.items];
+    }
+    this.fill(wanted);
+    this.list.children[first]?.focus();
+  }
+
+  use(word) {
+    if (!word.beginning) this.choose(word);
+    else if (!word.longest) this.openBeginning(word);
+  }
+
+  openBeginning(word) {
+    this.opened = [...this.opened, { name: word.name, text: word.text, all: this.all }];
+    this.all = false;
+    this.load();
+  }
+
+  back() {
+    const last = this.opened.at(-1);
+    this.opened = this.opened.slice(0, -1);
+    this.all = last.all;
+    this.load(last.name);
+  }
+
+  backButton() { return button("Back", () => this.back(), "Back to the list before"); }
+
+  followButton() { return button("Follow all to the end", () => this.followAll()); }
+
+  /** Slice after slice, until nothing is open, the server says it is enough, or the user stops it. */
+  async followAll() {
+    this.following = true;
+    const stop = button("Stop", () => { this.following = false; });
+    stop.addEventListener("keydown", (event) => { if (event.key === "Escape") this.following = false; });
+    const status = el("span", { role: "status" }, "following…");
+    this.tools.replaceChildren(stop, status);
+    stop.focus();
+    let budget = SLICE;
+    let answer = null;
+    while (this.following) {
+      try {
+        answer = await this.requests.post("follow", { ...this.request, budget });
+      } catch (error) {
+        if (error.status !== 429) { this.following = false; status.textContent = error.message; return; }
+        await new Promise((done) => setTimeout(done, 1000)); // others want to be served, too
+        continue;
+      }
+      if (!answer) return; // the list was closed
+      const share = percent(Math.min(1, answer.open_score / this.found.mass));
+      status.textContent = `${beginningCount(answer.followed)} followed; ${count(answer.open)} open, with ${share} of ${this.run.sums_to_one ? "the probability" : "all scores"}`;
+      if (!answer.more) break;
+      budget = answer.followed + SLICE;
+    }
+    this.all = true;
+    await this.load();
+    if (answer?.more === false && answer.open && this.found?.more) {
+      this.content.append(el("p", {}, `Stopped after ${beginningCount(answer.followed)}: ever longer words follow. Open a beginning to go on there.`));
+    }
+  }
+
+  focus(name = null) {
+    const back = name === null ? null : [...(this.list?.children ?? [])][this.items.findIndex((word) => word.beginning && word.name === name)];
+    (back ?? this.list?.querySelector("[aria-selected=true]") ?? this.list?.firstElementChild ?? this.input)?.focus();
+  }
+
+  keys(event, word) {
+    const item = event.currentTarget;
+    const to = { ArrowDown: item.nextElementSibling, ArrowRight: item.nextElementSibling, ArrowUp: item.previousElementSibling,
+      ArrowLeft: item.previousElementSibling, Home: item.parentNode.firstElementChild, End: item.parentNode.lastElementChild };
+    if (event.key in to) to[event.key]?.focus();
+    else if (event.key === "Enter" || event.key === " ") this.use(word);
+    else if ((event.key === "Escape" || event.key === "Backspace") && this.opened.length) this.back();
+    else if (event.key === "Escape") this.card.close();
+    else if (event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      this.input.focus(); // the letter goes there
+      return;
+    } else return;
+    event.preventDefault();
+  }
+}
+
+function button(text, onclick, label = null) {
+  return el("button", { type: "button", className: "quiet", "aria-label": label, onclick }, text);
+}
+
 function noteAbout(word, list) {
   if (word.unknown) list.append(el("li", {}, `“${word.text}” is outside the model’s vocabulary; going on regardless.`));
   else if (word.impossible) list.append(el("li", {}, `“${word.text}”: the model gives this word probability 0; going on regardless.`));
@@ -353,10 +492,10 @@ function noteAbout(word, list) {
 /** How much of the probability the words hold that are shown at first. */
 function shareOfShown(found, run) {
   const whole = run.sums_to_one ? "the probability" : "all scores";
-  const shown = found.words.slice(0, SHOWN);
-  if (found.complete && shown.length === found.count) return ` ${found.count === 1 ? "It holds" : "They hold"} all of ${whole}.`;
-  if (!run.sparse || shown.length === found.count) return ""; // the sentence before says it
-  const part = shown.reduce((sum, word) => sum + word.score, 0) / found.mass;
+  const all = found.count + found.beginnings;
+  if (found.complete && all <= SHOWN && !found.lost_share) return ` ${all === 1 ? "It holds" : "They hold"} all of ${whole}.`;
+  if (!run.sparse || all <= SHOWN) return ""; // the sentence before says it
+  const part = found.items.slice(0, SHOWN).reduce((sum, word) => sum + word.score, 0) / found.mass;
   return ` The first ${SHOWN} hold ${percent(Math.min(1, part))} of ${whole}.`;
 }
 
@@ -424,15 +563,16 @@ const writer = {
     const { found } = this;
     const isOpen = !this.hidden && found.candidates.length > 0;
     const [sentence, sure] = sentenceAbout(found, this.run, found.letters);
-    const isDone = sure && found.count === 1 && found.candidates[0].name === null;
-    $("summary").replaceChildren(isDone ? el("strong", {}, "Complete: nothing else can follow.") : sure ? el("strong", {}, sentence) : sentence);
+    const isDone = found.complete && found.count === 1 && found.candidates[0].name === null;
+    $("summary").replaceChildren(isDone ? el("strong", {}, "Complete: nothing else can follow.") : sure ? el("strong", {}, sentence) : sentence,
+      found.letters || !this.run.sparse ? "" : sharesOf(found, this.run));
     $("suggestions").replaceChildren(...(isOpen ? found.candidates.slice(0, SHOWN).map((word, i) => el("li", {
       id: `suggestion-${i}`, role: "option", "aria-selected": String(i === this.selected),
       onpointerdown: (event) => event.preventDefault(), // the text keeps the focus
       onclick: () => { this.accept([word]); $("draft").focus(); },
     }, this.marked(word), el("small", {}, scoreText(word.score, this.run)))) : []));
     shareBars($("suggestions"), found.candidates, found.mass);
-    if (isOpen && found.count > SHOWN) $("summary").append(` The first ${SHOWN} are shown.`);
+    if (isOpen && found.candidates.length > SHOWN) $("summary").append(` The first ${SHOWN} are shown.`);
     $("draft").setAttribute("aria-expanded", String(isOpen));
     if (isOpen) $("draft").setAttribute("aria-activedescendant", `suggestion-${this.selected}`);
     else $("draft").removeAttribute("aria-activedescendant");
@@ -445,7 +585,7 @@ const writer = {
     const label = wordLabel(word);
     const { letters } = this.found;
     if (word.name === null || word.unknown || !letters || !word.text.toLowerCase().startsWith(letters.toLowerCase())) return label;
-    label.replaceChildren(el("mark", {}, word.text.slice(0, letters.length)), word.text.slice(letters.length));
+    label.replaceChildren(el("mark", {}, word.text.slice(0, letters.length)), label.textContent.slice(letters.length));
     return label;
   },
 
@@ -468,6 +608,7 @@ const writer = {
   },
 
   accept(words) {
+    if (words[0]?.beginning) { this.begun(words[0]); return; }
     const real = words.filter((word) => word.name !== null && !word.unknown);
     if (!real.length) return;
     const names = this.found.words.map((word) => word.name);
@@ -475,6 +616,14 @@ const writer = {
     this.anchor = { text, names: [...names, ...real.map((word) => word.name)] };
     $("draft").value = `${text} `;
     this.autoSpace = true;
+    this.suggest();
+  },
+
+  /** Takes over the letters of a beginning; the word goes on. */
+  begun(word) {
+    const names = this.found.words.map((w) => w.name);
+    this.anchor = { text: this.base(), names };
+    $("draft").value = this.base() + word.insert;
     this.suggest();
   },
 
@@ -503,7 +652,8 @@ const writer = {
 
   acceptable() {
     const word = this.found.candidates[this.selected];
-    return word && word.name !== null && !word.unknown;
+    // A beginning that adds no letter would stand still.
+    return word && word.name !== null && !word.unknown && !(word.beginning && word.text.length <= this.found.letters.length);
   },
 
   atEnd() { return $("draft").selectionStart === $("draft").value.length; },

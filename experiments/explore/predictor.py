@@ -11,13 +11,30 @@ from fairseq.sequence_generator import EnsembleModel
 
 from sparse_fairseq.generation import SparseSequenceGenerator
 
-from .next_words import BEST, QUICK, NextWords, Search
+from .next_words import (
+    BEST,
+    FULL,
+    MOST,
+    QUICK,
+    Beginning,
+    Listing,
+    NextWords,
+    all_words,
+    best_words,
+)
 from .states import PrefixStates, Recent, Tokens
+from .tree import Tree
 from .units import Language, Pieces
 
-LISTS = 512  # of next words that are kept
+LISTS = 256  # of next words that are kept
+OPENED = 16  # of these that were clicked, and are followed further and further
+# Beginnings that are followed for other spellings of listed words: while one types, and on a click.
+SETTLED, WELL_SETTLED = 32, 2_000
 AHEAD = 8  # words that are offered ahead
 SURE = 8  # beginnings that are followed to see whether a word is the only one: few are enough
+
+
+Opened = tuple[tuple[str, bool], ...]
 
 
 class NotPossible(ValueError):
@@ -82,11 +99,12 @@ class Predictor:
             self._models, self.target_dictionary, nbest=1, **(settings or {"beam_size": 5})
         )
         self.longest_source = getattr(model, "max_positions", lambda: (1024, 1024))()[0]
-        self._lists = Recent(LISTS)
+        self._lists, self._listings, self._views = Recent(LISTS), Recent(OPENED), Recent(OPENED)
 
     def forget(self) -> None:
         """Empties the caches."""
-        self._lists.clear()
+        for cache in (self._lists, self._listings, self._views):
+            cache.clear()
         self.states.forget()
 
     # Text
@@ -115,7 +133,7 @@ class Predictor:
         found: list[Given] = []
         prefix: Tokens = ()
         for name in names:
-            word = self._list(source, prefix, name, True).by_name.get(name)
+            word = self._list(source, prefix, name, whole=True).by_name.get(name)
             if word is not None:
                 path = word.path
             else:
@@ -145,17 +163,79 @@ class Predictor:
     ) -> NextWords:
         """``budget``: how many beginnings of words may be followed until the words have ended;
         ``best``: how many words of a dense output are wanted."""
-        return self._list(source, path_of(given), letters, False, budget, best)
+        return self._list(source, path_of(given), letters, budget=budget, best=best)
 
-    def _list(self, source: Source, prefix: Tokens, *wanted) -> NextWords:
-        """``wanted``: letters, whole, budget, best."""
+    def _list(
+        self,
+        source: Source,
+        prefix: Tokens,
+        letters: str = "",
+        whole: bool = False,
+        budget: int = QUICK,
+        best: int = BEST,
+    ) -> NextWords:
+        def make() -> NextWords:
+            listing = Listing(self._tree(source, prefix, letters, whole, best))
+            if self.dense:
+                return best_words(listing, budget, best)
+            return all_words(listing, budget, SETTLED)
+
+        return self._lists.get((source.tokens, prefix, letters, whole, budget, best), make)
+
+    def _tree(self, source: Source, prefix: Tokens, letters="", whole=False, best=BEST) -> Tree:
+        keep = 4 * best if self.dense else None
+        return Tree(self.states, self.pieces, source.tokens, prefix, letters, whole, keep)
+
+    # Lists that are followed on
+
+    def alternatives(
+        self, source: Source, given: Sequence[Given], opened: Opened = (), everything: bool = False
+    ) -> NextWords:
+        """All words, or those of a beginning that was opened. ``everything``: all that following
+        has found, instead of a short list."""
+        prefix = path_of(given)
+        if self.dense:
+            if opened:
+                raise NotPossible("softmax excludes nothing: its list has no beginnings to open")
+            return self._list(source, prefix, budget=FULL)
+        listing = self._listing(source, prefix, opened)
 
         def make() -> NextWords:
-            letters, whole, *limits = (*wanted, *("", False)[len(wanted) :])
-            search = Search(self.states, self.pieces, source.tokens, self.dense, *limits)
-            return search.run(prefix, letters, whole)
+            if everything:
+                return listing.shown(True, WELL_SETTLED)
+            return all_words(listing, FULL, WELL_SETTLED)
 
-        return self._lists.get((source.tokens, prefix, *wanted), make)
+        state = listing.followed if everything else None
+        found = self._views.get((source.tokens, prefix, opened, state), make)
+        listing.tree.rest()
+        return found
+
+    def follow(
+        self, source: Source, given: Sequence[Given], opened: Opened, budget: int
+    ) -> tuple[Listing, bool]:
+        """Follows so many beginnings of a list in all; whether there are more to follow."""
+        if self.dense:
+            raise NotPossible("softmax excludes nothing: following its beginnings has no end")
+        listing = self._listing(source, path_of(given), opened)
+        more = listing.follow(min(budget, MOST))
+        listing.tree.rest()
+        return listing, more and listing.followed < MOST
+
+    def _listing(self, source: Source, prefix: Tokens, opened: Opened) -> Listing:
+        """``opened``: beginnings, one below the other, each with whether the list it was in was of
+        everything."""
+
+        def make() -> Listing:
+            if not opened:
+                return Listing(self._tree(source, prefix))
+            *before, (name, everything) = opened
+            within = self._listing(source, prefix, tuple(before))
+            given = [Given("", prefix, False)]
+            found = self.alternatives(source, given, tuple(before), everything)
+            known = within.known | {word.name for word in found.words if word.name}
+            return Listing(within.tree, _named(found.beginnings, name), known)
+
+        return self._listings.get((source.tokens, prefix, opened), make)
 
     def score(self, source: Source, given: Sequence[Given], path: Tokens) -> float:
         """Of pieces after words."""
@@ -170,7 +250,7 @@ class Predictor:
         names: list[str | None] = []
         prefix = path_of(given)
         while len(names) < AHEAD and len(prefix) < self._longest(source) - 1:
-            found = self._list(source, prefix, "", False, SURE)
+            found = self._list(source, prefix, budget=SURE)
             if not found.complete or len(found.words) != 1:
                 break
             names.append(found.words[0].name)
@@ -211,6 +291,13 @@ class Predictor:
             found.append(weights)
             prefix += path
         return found
+
+
+def _named(beginnings: list[Beginning], name: str) -> Beginning:
+    for beginning in beginnings:
+        if beginning.name == name:
+            return beginning
+    raise NotPossible(f"the list has no beginning {name!r} any more: open it anew")
 
 
 def path_of(given: Sequence[Given]) -> Tokens:

@@ -29,6 +29,7 @@ FILES = {
 }
 LONGEST_TEXT = 1_000  # characters of a sentence, and of what is typed
 MOST_WORDS = 300
+MOST_OPENED = 100  # beginnings, one below the other
 LONGEST_BODY = 64_000  # bytes
 PER_SECOND, AT_ONCE = 60, 120  # requests to the API: in the long run, and in a burst
 WAITING = 64  # requests that wait for the models
@@ -57,7 +58,7 @@ def make_app(entries: list[Entry], port: int) -> ASGIApp:
     api = Api(entries)
     routes = [Route(path, _file(*file), methods=["GET"]) for path, file in FILES.items()]
     routes.append(Route("/api/runs", api.runs, methods=["GET"]))
-    for name in ("translate", "alternatives", "suggest"):
+    for name in ("translate", "alternatives", "follow", "suggest"):
         routes.append(Route(f"/api/{name}", getattr(api, name), methods=["POST"]))
     handlers = {Refused: _refuse, HTTPException: _http_error, Exception: _failure}
     return LocalOnly(Starlette(routes=routes, exception_handlers=handlers), port)
@@ -163,15 +164,20 @@ class Api:
 
     async def translate(self, request: Request) -> Response:
         body = await self._body(request)
-        end = body.get("end", False)
-        if not isinstance(end, bool):
-            raise Refused(422, "'end' must be true or false")
         words, typed = _words(body), _text(body, "typed", optional=True)
+        end = _flag(body, "end")
         return await self._answer(request, body, answers.translation, words, typed, end)
 
     async def alternatives(self, request: Request) -> Response:
         body = await self._body(request)
-        return await self._answer(request, body, answers.alternatives, _words(body))
+        everything, skip = _flag(body, "all"), _number(body, "skip")
+        wanted = (_words(body), _opened(body), everything, skip)
+        return await self._answer(request, body, answers.alternatives, *wanted)
+
+    async def follow(self, request: Request) -> Response:
+        body = await self._body(request)
+        wanted = (_words(body), _opened(body), _number(body, "budget"))
+        return await self._answer(request, body, answers.progress, *wanted)
 
     async def suggest(self, request: Request) -> Response:
         body = await self._body(request)
@@ -233,6 +239,30 @@ def _text(body: dict, key: str, optional: bool = False) -> str:
     if len(value) > LONGEST_TEXT:
         raise Refused(422, f"{len(value):,} characters: at most {LONGEST_TEXT:,} are taken")
     return _encodable(value)
+
+
+def _flag(body: dict, key: str) -> bool:
+    value = body.get(key, False)
+    if not isinstance(value, bool):
+        raise Refused(422, f"'{key}' must be true or false")
+    return value
+
+
+def _number(body: dict, key: str) -> int:
+    value = body.get(key, 0)
+    if type(value) is not int or value < 0:
+        raise Refused(422, f"'{key}' must be a number, 0 or more")
+    return value
+
+
+def _opened(body: dict) -> tuple[tuple[str, bool], ...]:
+    """Beginnings that were opened, one below the other."""
+    values = body.get("opened", [])
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise Refused(422, "'opened' must be a list of beginnings: {name, all}")
+    if len(values) > MOST_OPENED:
+        raise Refused(422, f"{len(values):,} beginnings are open: at most {MOST_OPENED} are taken")
+    return tuple((_text(value, "name"), _flag(value, "all")) for value in values)
 
 
 def _words(body: dict) -> list[str]:

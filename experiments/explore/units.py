@@ -118,8 +118,16 @@ class Pieces:
         self.goes_on = [bpe and symbol.endswith("@@") for symbol in self.symbols]
         self.begins = [not self.ends_late or s.startswith(SPACE) for s in self.symbols]
         self.begins[self.eos] = self.begins[self.unknown] = True
-        self.counted = torch.tensor(counted)
-        self.beginners = torch.tensor([i for i in counted if self.begins[i]])
+        self.counted, self.uncounted = torch.tensor(counted), torch.tensor(sorted(left_out))
+        self.begins_word = torch.tensor(self.begins)
+        self.beginners = self.counted[self.begins_word[self.counted]]
+        # Within a word BPE has no end; a piece that ends late may not begin the next word.
+        if self.ends_late:
+            self.inside = self.counted[~self.begins_word[self.counted]]
+        else:
+            self.inside = self.counted[self.counted != self.eos]
+        late = () if self.ends_late else (self.eos,)
+        self.no_word_inside = torch.tensor([*sorted(left_out), *late])
         spelled = [i for i in counted if i != self.eos]
         self._sorted = sorted((self.letters[i].casefold(), i) for i in spelled)
         self._spelled: dict[str, list[int]] = {}

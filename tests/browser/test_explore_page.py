@@ -2,7 +2,9 @@
 
 import pytest
 from explore_server import serving
-from explore_tables import HOUSES, houses_catalogue
+from explore_tables import HOUSES, LAUGHTER, THERE, houses_catalogue
+
+from experiments.explore import next_words, predictor
 
 ENTER, TAB, ESCAPE, RIGHT, DOWN = "\ue007", "\ue004", "\ue00c", "\ue014", "\ue015"
 # After "green" there is no choice for two words.
@@ -74,6 +76,108 @@ def test_click_replace_and_translate_anew(window):
     assert texts(window, f"{SPARSE} .run .word small") == ["only", "only"]
     # Two translations begin so, and the search has seen both.
     assert texts(window, f"{SPARSE} .badge") == ["proved best after your words"]
+
+
+@pytest.fixture(scope="module")
+def babble():
+    """Words of many pieces; laughter has no end."""
+    rows = {**THERE, "a": {"ha@@": 1.0}, **{k: LAUGHTER[k] for k in ("ha@@", "ha")}}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        serving(houses_catalogue(rows)) as site,
+    ):
+        patch.setattr(predictor, "FULL", 1)
+        patch.setattr(predictor, "QUICK", 1)
+        patch.setattr(next_words, "LEAST", 0.2)
+        yield site
+
+
+@pytest.fixture
+def talk(page, babble):
+    page.open(babble.address)
+    page.wait("return document.querySelectorAll('#examples button').length === 2")
+    page.console()
+    yield page
+    assert page.console() == []
+
+
+def open_list(window, place: int) -> None:
+    window.click(f"{SPARSE} .target-words > :nth-child({place})")
+    window.wait("return document.querySelector('.panel li')")
+
+
+def test_beginning_is_opened_and_gone_back_from_by_keyboard(talk):
+    translate(talk)
+    open_list(talk, 1)
+    told = texts(talk, ".panel p")[0]
+    assert told.startswith("These 4 words, 1 beginning of longer words, and no other.")
+    assert "The beginnings hold 6.7% of all scores" in told
+    assert texts(talk, ".panel li bdi") == ["the", "there", "t…", "that", "a"]
+    press(talk, DOWN + DOWN + ENTER)
+    talk.wait("return document.querySelector('.panel li bdi').textContent === 'them'")
+    told = texts(talk, ".panel p")[0]
+    assert "begin with “t” and were not listed: this one and no other." in told
+    assert "the sentence would end within a word" in told
+    press(talk, ESCAPE)
+    talk.wait("return document.querySelectorAll('.panel li').length === 5")
+    assert texts(talk, ":focus bdi") == ["t…"]
+    press(talk, ENTER)
+    talk.wait("return document.querySelector('.panel li bdi').textContent === 'them'")
+    press(talk, ENTER)
+    talk.wait(f"return document.querySelector('{SPARSE} .word b').textContent === 'them'")
+
+
+def test_all_is_followed_to_the_end(talk):
+    translate(talk)
+    open_list(talk, 1)
+    talk.run("document.querySelector('.follow button:last-child').click()")
+    talk.wait("return document.querySelectorAll('.panel li').length === 5")
+    talk.wait("return document.querySelector('.panel p').textContent.startsWith('These 5 and no')")
+    assert texts(talk, ".panel li bdi") == ["the", "there", "that", "a", "them"]
+    assert not talk.find(".follow button").is_displayed()  # nothing is left
+
+
+def test_word_without_end_stays_a_beginning_and_says_so(talk):
+    translate(talk, "a")
+    open_list(talk, 1)
+    talk.type(".panel input", "a" + ENTER)
+    talk.wait(f"return document.querySelector('{SPARSE} .word.given b')?.textContent === 'a'")
+    open_list(talk, 2)
+    talk.run("document.querySelector('.follow button:last-child').click()")
+    talk.wait("return document.querySelectorAll('.panel li').length === 16")
+    assert texts(talk, ".panel p")[0].startswith("These 15 words, 1 beginning of longer words, and")
+    assert texts(talk, ".panel li:last-child bdi") == ["ha" * 16 + "…"]
+    assert "more pieces than are followed" in texts(talk, ".panel p")[-1]
+
+
+def test_following_can_be_stopped(talk):
+    translate(talk)
+    open_list(talk, 1)
+    # An answer that never comes to an end.
+    talk.run(
+        """const real = window.fetch;
+        window.fetch = async (path, options) => {
+          const answer = await real(path, options);
+          if (path !== "/api/follow") return answer;
+          const value = await answer.json();
+          return { ok: true, status: 200, json: async () => ({ ...value, open: 7, more: true }) };
+        };
+        document.querySelector(".follow button:last-child").click();"""
+    )
+    talk.wait("return document.querySelector('.follow')?.textContent.includes('7 open')")
+    assert texts(talk, ":focus") == ["Stop"]
+    press(talk, ESCAPE)
+    talk.wait("return document.querySelector('.panel p').textContent.startsWith('These 5 and no')")
+
+
+def test_beginning_completes_letters_while_typing(talk):
+    translate(talk, "a")
+    talk.type("#draft", "a h")
+    talk.wait("return document.querySelector('#suggestions bdi')?.textContent.startsWith('ha')")
+    labels = texts(talk, "#suggestions bdi")
+    begun = next(label for label in labels if label.endswith("…"))
+    press(talk, DOWN * labels.index(begun) + TAB)
+    talk.wait(f"return document.querySelector('#draft').value === 'a {begun[:-1]}'")
 
 
 def test_softmax_says_how_many_others_there_are(window):

@@ -67,11 +67,12 @@ def _list_table(material: Material, results: dict[str, dict]) -> Table:
                 continue
             columns = {
                 key: material.of_seeds("keystrokes", lambda r, k=key, w=kind: r["lists"][w].get(k))
-                for key in ("median", "length", "coverage", "saved", "cut")
+                for key in ("median", "length", "coverage", "listed", "saved", "cut")
             }
-            cells = [number(*mean_of(columns[key], system, 1)) for key in list(columns)[:4]]
-            cut = mean_of(columns["cut"], system, 1)
-            cells.append(number(*cut) if cut[0] is not None else Cell("", None))
+            found = {key: mean_of(values, system, 1) for key, values in columns.items()}
+            if found["listed"][0] is None:  # lists without beginnings
+                found["listed"] = found["coverage"]
+            cells = [number(*v) if v[0] is not None else Cell("", None) for v in found.values()]
             rows.append([system_cell(system), text(LISTS[kind].format(**results[system])), *cells])
     caption = "The list that is shown before any letter is typed"
     columns = [
@@ -80,14 +81,16 @@ def _list_table(material: Material, results: dict[str, dict]) -> Table:
         "Words in it: median",
         "Mean",
         "Coverage, %",
+        "Listed as a word, %",
         "Keystrokes saved, %",
-        "Cut, %",
+        "With beginnings, %",
     ]
     table = Table("keystroke_lists", caption, columns, rows)
     table.notes.append(
-        "Coverage: how often the next word of the reference is in the list. Saved: by going down "
-        "the list with the arrow key where that is shorter than typing. Cut: not all words were "
-        "followed to their ends, so there may be more."
+        "Coverage: how often the next word of the reference is in the list, as a word or behind "
+        "the beginning of longer words, which counts as one entry. Saved: by going down the list "
+        "with the arrow key where that is shorter than typing. With beginnings: lists in which "
+        "not all words were followed to their ends."
     )
     return table
 

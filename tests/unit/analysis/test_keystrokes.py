@@ -1,11 +1,14 @@
 """Typing with suggestions, counted by hand on a table model."""
 
+from functools import partial
+
 import pytest
-from explore_tables import HOUSES, predictor_of, softmax_houses
+from explore_tables import HOUSES, THERE, predictor_of, softmax_houses
 
 from data_prep.progress import Progress
 from experiments.analysis import keystrokes
 from experiments.analysis.keystrokes import Place, Tally, count, look, summary
+from experiments.explore import next_words
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,18 @@ def test_word_that_is_impossible_is_typed_in_full_and_a_space_after_it(predictor
     assert found["lists"]["all"]["coverage"] == pytest.approx(100 * 2 / 3)
 
 
+def test_word_behind_a_beginning_is_in_the_list_of_all_words(monkeypatch):
+    monkeypatch.setattr(next_words, "LEAST", 0.2)
+    predictor = predictor_of(THERE)
+    predictor.next_words = partial(predictor.next_words, budget=1)
+    (them,) = look(predictor, "the", "them", top=2, mass=0.9)
+    # the, there, that, a; and "t…", in which it is, but not as a word
+    assert them.lengths["all"] == 5
+    assert (them.covered["all"], them.listed, them.complete) == (True, False, False)
+    (tea,) = look(predictor, "the", "tea", top=2, mass=0.9)
+    assert not tea.covered["all"]
+
+
 def test_softmax_has_no_list_of_all_words_and_nothing_ahead():
     found = typed(softmax_houses(), "the green house")
     assert set(found["lists"]) == {"top_k", "top_p"}
@@ -68,6 +83,7 @@ def test_arrow_key_is_used_where_it_is_shorter():
         lengths={"all": 3, "top_k": 1},
         covered={"all": True, "top_k": False},
         complete=True,
+        listed=True,
     )
     tally = Tally()
     count(tally, [place])

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from explore_tables import HOUSES, predictor_of, softmax_houses
+from explore_tables import HOUSES, LAUGHTER, predictor_of, softmax_houses
 
 from experiments.explore import answers
 from experiments.explore.predictor import NotPossible
@@ -74,10 +74,24 @@ def test_attention_is_given_to_source_words(predictor):
 def test_alternatives_hold_all_of_the_probability_or_say_how_much(predictor):
     sparse = answers.alternatives(predictor, "the house", ["the"])
     assert sparse["complete"] and sparse["count"] == 3
-    assert sparse["share"] == pytest.approx(1)
+    assert sum(item["score"] for item in sparse["items"]) == pytest.approx(1)
     dense = answers.alternatives(softmax_houses(), "the house", ["the"])
     assert not dense["complete"] and dense["others_share"] > 0
-    assert dense["share"] + dense["others_share"] == pytest.approx(1)
+    shown = sum(item["score"] for item in dense["items"]) / dense["mass"]
+    assert shown + dense["others_share"] == pytest.approx(1)
+
+
+def test_words_and_beginnings_come_in_one_list_that_can_be_read_on(monkeypatch):
+    monkeypatch.setattr(answers, "LISTED", 2)
+    predictor = predictor_of(LAUGHTER)
+    first = answers.alternatives(predictor, "ha", [])
+    rest = [answers.alternatives(predictor, "ha", [], skip=skip)["items"] for skip in (2, 4, 20)]
+    items = [*first["items"], *rest[0], *rest[1]]
+    assert [item["name"] for item in items] == ["the", *("ha" * n for n in range(2, 7))]
+    assert rest[-1] == []
+    whole = first["count"] + first["beginnings"]
+    last = answers.alternatives(predictor, "ha", [], skip=whole - 1)["items"][0]
+    assert last["beginning"] and last["longest"] and not first["more"]
 
 
 @pytest.mark.parametrize(

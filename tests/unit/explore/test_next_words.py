@@ -2,12 +2,24 @@
 
 import pytest
 import torch
-from explore_tables import HOUSES, LAUGHTER, SENTENCEPIECE, predictor_of, softmax_houses
+from explore_tables import (
+    HOUSES,
+    LAUGHTER,
+    SENTENCEPIECE,
+    THERE,
+    all_words_of,
+    predictor_of,
+    random_words,
+    softmax_houses,
+)
 from table_models import IDENTITY
 from tiny_fairseq import make_model, make_task
 
-from experiments.explore.next_words import BEST, FULL
+from experiments.explore import next_words
+from experiments.explore.next_words import BEST, FULL, Listing, all_words
+from experiments.explore.predictor import NotPossible
 from experiments.explore.states import PrefixStates
+from experiments.explore.tree import LONGEST
 
 
 def listed(predictor, prefix: str = "", letters: str = "", **options):
@@ -37,21 +49,122 @@ def scores(found) -> dict:
 )
 def test_list_is_complete(prefix, letters, expected):
     found = listed(predictor_of(HOUSES), prefix, letters)
-    assert found.complete and found.others == 0
+    assert found.complete and not found.beginnings
     assert expected == scores(found)
     order = sorted(expected, key=lambda name: -expected[name])
     assert [word.name for word in found.words] == order
 
 
-def test_word_without_end_is_followed_up_to_the_budget_and_said_to_be_cut():
+def test_word_without_end_is_followed_up_to_the_budget_and_its_beginning_listed():
     predictor = predictor_of(LAUGHTER)
     found = listed(predictor, budget=4)
     assert not found.complete
-    assert (found.others, found.others_score) == (1, pytest.approx(0.5**5))
+    assert opened(found) == {"ha" * 5: pytest.approx(0.5**5)}
     assert [word.name for word in found.words] == ["the", *("ha" * n for n in range(2, 6))]
-    assert sum(word.score for word in found.words) + found.others_score == pytest.approx(1)
+    assert found.mass == pytest.approx(1)
     # Nor does a larger budget follow one word for ever.
-    assert not listed(predictor, budget=FULL).complete
+    found = listed(predictor, budget=FULL)
+    assert opened(found) == {"ha" * LONGEST: pytest.approx(0.5**LONGEST)}
+    assert found.beginnings[0].longest and found.mass == pytest.approx(1)
+
+
+def opened(found) -> dict:
+    return {beginning.name: beginning.score for beginning in found.beginnings}
+
+
+def test_beginnings_hold_what_is_not_listed(monkeypatch):
+    monkeypatch.setattr(next_words, "LEAST", 0.2)
+    found = listed(predictor_of(THERE), budget=1)
+    # "th@@" is open; "t@@" is closed, but "the" and "there" that are spelled with it are listed.
+    there = 0.3 * 0.3 + 0.15 * 0.7 * 0.5
+    the = 0.5 + 0.3 * 0.5 + 0.15 * 0.2
+    assert scores(found) == {"the": the, "there": there, "that": 0.06, "a": 0.05}
+    # "them", and the sentences that end after "t" or "the"
+    assert opened(found) == {"t": pytest.approx(0.15 * 0.7 * 0.4 + 0.015 + 0.0105)}
+    assert (found.complete, found.exact, found.lost) == (False, True, 0)
+    assert found.mass == pytest.approx(1)
+
+
+def test_spellings_that_were_not_looked_for_are_told(monkeypatch):
+    monkeypatch.setattr(next_words, "LEAST", 0.2)
+    tree = predictor_of(THERE)._tree(predictor_of(THERE).source("the"), ())
+    listing = Listing(tree)
+    listing.follow(1)
+    found = listing.shown(everything=False)
+    assert not found.exact and found.mass == pytest.approx(1)
+    assert found.by_name["the"].score == pytest.approx(0.65)
+
+
+def test_sentence_that_ends_within_a_word_is_no_word():
+    found = listed(predictor_of(THERE))
+    assert found.complete and "t" not in found.by_name
+    assert found.lost == pytest.approx(0.15 * 0.1 + 0.15 * 0.7 * 0.1)
+    assert found.mass == pytest.approx(1)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.03, 0.3])
+@pytest.mark.parametrize("budget", [0, 3, 20, 1000])
+@pytest.mark.parametrize("seed", range(3))
+def test_lists_and_what_is_opened_in_them_are_everything(monkeypatch, seed, budget, least):
+    """Whatever is followed first, all lists together are the brute-force enumeration."""
+    monkeypatch.setattr(next_words, "LEAST", least)
+    rows = random_words(seed)
+    expected = all_words_of(rows)
+    predictor = predictor_of(rows)
+    found: dict = {}
+    lost = 0.0
+    waiting = [(Listing(predictor._tree(predictor.source("a"), ())), 1.0)]
+    while waiting:
+        listing, mass = waiting.pop()
+        view = all_words(listing, budget if mass == 1 else max(budget, 1), settled=10_000)
+        assert view.exact and view.mass == pytest.approx(mass, rel=1e-5)
+        assert not found.keys() & view.by_name.keys()  # each word is listed once
+        found |= {word.name: word.score for word in view.words}
+        lost += view.lost
+        known = listing.known | {name for name in view.by_name if name}
+        for beginning in view.beginnings:
+            unlisted = [n for n in expected if n and n not in found]
+            assert any(name.startswith(beginning.name) for name in unlisted) or "" in expected
+            waiting.append((Listing(listing.tree, beginning, known), beginning.score))
+        names = [*opened(view)]
+        assert not any(a != b and a.startswith(b) for a in names for b in names)
+    assert lost == pytest.approx(expected.pop("", 0.0), abs=1e-7)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_following_all_ends_with_all_words(seed, monkeypatch):
+    monkeypatch.setattr(next_words, "AT_ONCE", 7)  # and so from states that are made anew
+    rows = random_words(seed)
+    expected = all_words_of(rows)
+    expected.pop("", None)
+    predictor = predictor_of(rows)
+    source = predictor.source("a")
+    steps = [predictor.follow(source, [], (), budget) for budget in (5, 10, 10_000)]
+    assert [more for _, more in steps] == [True, True, False]
+    found = predictor.alternatives(source, [], everything=True)
+    assert found.complete and found.exact
+    assert {word.name: word.score for word in found.words} == pytest.approx(expected, rel=1e-4)
+
+
+def test_typed_letters_agree_with_a_beginning(monkeypatch):
+    monkeypatch.setattr(next_words, "LEAST", 0.9)
+    predictor = predictor_of(THERE)
+    found = listed(predictor, letters="the", budget=2)
+    assert all(name.startswith("the") for name in [*scores(found), *opened(found)])
+    expected = {n: s for n, s in all_words_of(THERE).items() if n and n.startswith("the")}
+    everything = listed(predictor, letters="the")
+    assert everything.complete and scores(everything) == expected
+    assert found.mass >= sum(expected.values()) - 1e-6
+
+
+def test_beginning_that_is_not_in_the_list_is_refused():
+    predictor = predictor_of(THERE)
+    source = predictor.source("the")
+    with pytest.raises(NotPossible, match="no beginning 'x' any more"):
+        predictor.alternatives(source, [], (("x", False),))
+    with pytest.raises(NotPossible, match="softmax excludes nothing"):
+        softmax_houses().alternatives(source, [], (("x", False),))
 
 
 def test_pieces_that_end_with_the_next_one():

@@ -4,13 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from explore_server import serving
-from explore_tables import houses_catalogue
+from explore_tables import all_words_of, houses_catalogue, random_words
 
-from experiments.explore import server
+from experiments.explore import next_words, predictor, server
 from experiments.explore.catalogue import Entry
 
 ASK = {"run": 0, "source": "the house"}
-NAMES = ("translate", "alternatives", "suggest")
+NAMES = ("translate", "alternatives", "follow", "suggest")
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,71 @@ def test_runs_are_listed_and_a_broken_one_says_why(site):
 
 def test_api_answers(site):
     assert site.ask("/api/translate", ASK).value["text"] == "the house"
-    words = site.ask("/api/alternatives", {**ASK, "words": ["the"]}).value["words"]
+    words = site.ask("/api/alternatives", {**ASK, "words": ["the"]}).value["items"]
     assert [word["name"] for word in words] == ["house", "green", "houses"]
     found = site.ask("/api/suggest", {**ASK, "words": ["the"], "typed": " g"}).value
     assert [word["text"] for word in found["ahead"]] == ["green", "house"]
+
+
+def test_list_of_the_api_is_complete_at_any_length(monkeypatch):
+    """Opening beginnings until none is left, and following all, both give every word."""
+    monkeypatch.setattr(predictor, "FULL", 2)
+    monkeypatch.setattr(next_words, "LEAST", 0.05)
+    rows = random_words(1)
+    expected = all_words_of(rows)
+    lost = expected.pop("", 0.0)
+    ask = {"run": 0, "source": "a"}
+    with serving(houses_catalogue(rows)) as site:
+        found: dict = {}
+        waiting: list[list] = [[]]
+        while waiting:
+            opened = waiting.pop()
+            reply = site.ask("/api/alternatives", {**ask, "opened": opened}).value
+            masses = sum(item["score"] for item in reply["items"])
+            if not opened:
+                assert reply["beginnings"] > 0 and not reply["complete"]
+                assert masses + reply["lost_share"] == pytest.approx(1)
+            for item in reply["items"]:
+                if item["beginning"]:
+                    waiting.append([*opened, {"name": item["name"], "all": False}])
+                else:
+                    assert item["name"] not in found
+                    found[item["name"]] = item["score"]
+        assert found == pytest.approx(expected, rel=1e-4)
+        assert sum(found.values()) + lost == pytest.approx(1)
+        progress, budget = {"more": True}, 0
+        while progress["more"]:
+            budget += 10
+            progress = site.ask("/api/follow", {**ask, "budget": budget}).value
+        assert (progress["open"], progress["open_score"]) == (0, 0)
+        reply = site.ask("/api/alternatives", {**ask, "all": True}).value
+    assert reply["complete"] and not reply["more"]
+    assert {i["name"]: i["score"] for i in reply["items"]} == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"opened": "th"}, "'opened' must be a list"),
+        ({"opened": ["th"]}, "'opened' must be a list"),
+        ({"opened": [{}]}, "'name' must be a text"),
+        ({"opened": [{"name": "th", "all": 1}]}, "'all' must be true or false"),
+        ({"opened": [{"name": "th"}] * 101}, "101 beginnings"),
+        ({"opened": [{"name": "zz"}]}, "no beginning 'zz' any more"),
+        ({"skip": -1}, "'skip' must be a number"),
+        ({"skip": True}, "'skip' must be a number"),
+        ({"run": 1, "opened": [{"name": "th"}]}, "softmax excludes nothing"),
+    ],
+)
+def test_bad_beginnings_get_one_line(site, change, message):
+    reply = site.ask("/api/alternatives", {**ASK, **change})
+    assert reply.status == 422
+    assert message in reply.error
+
+
+def test_softmax_is_not_followed_to_an_end(site):
+    reply = site.ask("/api/follow", {**ASK, "run": 1, "budget": 5})
+    assert reply.status == 422 and "has no end" in reply.error
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -216,7 +216,7 @@ def keystrokes(system: str) -> dict:
         "ahead": 0.0 if system == "softmax" else 40.0,
         "lists": {
             name: {"median": 3, "length": length, "coverage": coverage, "saved": 50.0}
-            | ({"cut": 2.0} if name == "all" else {})
+            | ({"listed": 60.0, "cut": 2.0} if name == "all" else {})
             for name, (length, coverage) in lists.items()
         },
         "curve": [[k, 60.0 + k] for k in range(1, 21)],
