@@ -163,6 +163,9 @@ def _check(dataset: str, values: Flags) -> Config:
         raise UsageError(f"{dataset}: systems is empty")
     if config.metric not in ("bleu", "inflection"):
         raise UsageError(f"{dataset}: {unknown('metric', config.metric, ('bleu', 'inflection'))}")
+    alpha = config.attention_alpha
+    if isinstance(alpha, str) and alpha != "same":
+        raise UsageError(f"{dataset}: {unknown('attention_alpha', alpha, ['same'])}, or numbers")
     _check_length(dataset, config.train)
     try:
         _ = config.title

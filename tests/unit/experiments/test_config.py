@@ -72,6 +72,8 @@ def test_datasets_of_the_issue_are_all_there():
         (("tokens: 100", "tokens: 0"), "batch: tokens must be a whole number of at least 1"),
         ((", max-epoch: 2", ""), "train needs max-epoch or max-update"),
         (("max-epoch: 2", "max-epoch: many"), "train: max-epoch must be a whole number"),
+        (("about: a test", "about: a test\nmetric: blue"), "'blue'; did you mean 'bleu'?"),
+        (("about: a test", "about: a test\nattention_alpha: sme"), "'sme'; did you mean 'same'?"),
         (("about: a test", "extends: mine"), "extends mine, which extends it"),
     ],
 )
