@@ -10,6 +10,8 @@ from pathlib import Path
 from .paths import ROOT
 
 PACKAGES = ("experiments", "sparse_fairseq", "data_prep")
+# Its modules are imported by a name that data has: any of them may be run.
+IMPORTED_BY_NAME = Path("data_prep/recipes/__init__.py")
 
 
 def code_digest(*files: Path) -> str:
@@ -64,6 +66,8 @@ def _files(name: tuple[str, ...]) -> Iterator[Path]:
         for path in (place.with_suffix(".py"), place / "__init__.py"):
             if path.is_file():
                 yield path
+            if path == ROOT / IMPORTED_BY_NAME:
+                yield from sorted(path.parent.glob("*.py"))
 
 
 @cache

@@ -1,4 +1,5 @@
-"""One module per dataset: where its files are, and which pairs of lines they hold.
+"""One module per dataset: where its files are, and which pairs of lines they hold. A module that
+is here is a recipe.
 
 A recipe has `DEFAULTS` (its values of a DataSpec), `sources(spec, raw)` (the files it needs) and
 `read(spec, files, scratch, dropped)`, which gives for each split the raw pairs of lines, as bytes
@@ -8,22 +9,10 @@ says how many pairs the official files have, by split, where that is known.
 """
 
 import importlib
+import pkgutil
 from types import ModuleType
 
-NAMES = (
-    "home_assistant",
-    "iwslt14",
-    "iwslt14_fairseq",
-    "iwslt17",
-    "kftt",
-    "lefff",
-    "multi30k",
-    "plain_text",
-    "sigmorphon2018",
-    "wmt13_en_ru",
-    "wmt14_en_de",
-    "wmt16_ro_en",
-)
+NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(name: str) -> ModuleType:

@@ -60,6 +60,14 @@ def test_a_dataset_is_one_config_and_a_system_one_entry(project):
     assert "--criterion=entmax_loss --alpha=1.3" in lines[1]
 
 
+def test_a_recipe_is_a_file(project):
+    recipes = project / "data_prep/recipes"
+    shutil.copy(recipes / "multi30k.py", recipes / "another.py")
+    names = python(project, "-c", "from data_prep import recipes; print(*recipes.NAMES)").split()
+    assert "another" in names and names == sorted(names)
+    assert "another" in python(project, "-m", "data_prep", "--help")
+
+
 def test_the_data_of_the_new_dataset_are_prepared(project):
     python(project, "-m", "experiments.run", "digits_de_en", "data")
     facts = json.loads((project / "data/digits_de_en/data.json").read_text())

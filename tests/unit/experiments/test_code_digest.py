@@ -23,6 +23,12 @@ def test_the_code_of_an_analysis_is_all_that_it_calls():
     assert "experiments/report/page.py" not in found
 
 
+def test_what_is_imported_by_its_name_counts():
+    """Whether BLEU is of tokenised text is what the recipe of the data says."""
+    assert "data_prep/recipes/kftt.py" in names("experiments/analysis/bleu.py")
+    assert "data_prep/recipes/kftt.py" not in names("experiments/analysis/examples.py")
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project of two files, one of which imports the other inside of a function."""
