@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import sparse_fairseq
 
@@ -112,6 +113,18 @@ def test_every_file_that_says_a_version_says_the_same():
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
     newest = re.search(r"^## \[(\d[\w.]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert newest and newest.group(1) == version
+
+
+def test_the_workflow_runs_the_targets_of_a_developer():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands == [f"make {name}" for name in ("setup", "lint", "test", "wheel", "docs")]
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
+    assert {command.split()[1] for command in commands} <= {*phony}
+    oldest, *_ = job["strategy"]["matrix"]["python"]  # text: a number would make 3.10 of 3.1
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={oldest}"
 
 
 def test_help_lists_every_target():
