@@ -11,15 +11,21 @@ SUGGESTED = 100
 
 
 def translation(
-    predictor: Predictor, text: str, names: Sequence[str], typed: str = "", end: bool = False
+    predictor: Predictor,
+    text: str,
+    names: Sequence[str],
+    typed: str = "",
+    end: bool = False,
+    prove: bool = False,
 ) -> dict:
-    """The best translation that begins with these words; with ``end``, exactly these."""
+    """The best translation that begins with these words; with ``end``, exactly these. ``prove``:
+    search on where it is not known to be the best."""
     source = predictor.source(text)
     given = predictor.given(source, [*names, *predictor.language.words(typed)])
     words, proof = list(given), None
     if not end:
-        words, hypothesis = predictor.translate(source, given)
-        proof = _proof(predictor, hypothesis)
+        words, hypothesis = predictor.translate(source, given, prove)
+        proof = {**_proof(predictor, hypothesis), "searched": prove}
     shown = [
         _place(predictor, source, words[:i], word, is_given=i < len(given))
         for i, word in enumerate(words)
@@ -41,14 +47,11 @@ def _place(
     predictor: Predictor, source: Source, before: list[Given], word: Given | None, is_given: bool
 ) -> dict:
     """A word of a translation: its score, and how many words were possible in its place."""
-    path = (predictor.pieces.eos,) if word is None else word.path
-    score = predictor.score(source, before, path)
+    score = predictor.word_score(source, before, word)
     possible, beginnings = len(predictor.pieces.counted), 0
     if not predictor.dense:
         found = predictor.next_words(source, before)
         possible, beginnings = len(found.words), len(found.beginnings)
-        same = found.by_name.get(None if word is None else word.name)
-        score = same.score if same else score
     return {
         **_named(predictor, None if word is None else word.name),
         "score": score,

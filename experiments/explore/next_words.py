@@ -7,6 +7,7 @@ possible; where scores are probabilities, they sum to one.
 Of a softmax, which excludes nothing, a list holds the best words.
 """
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from .tree import Node, Tree
 BEST = 10  # words of a dense output
 # Beginnings that are followed in the hope that all words end. Lists that do not end with so many
 # do not with thousands: rare pieces are joined to ever longer words that nobody would write.
-QUICK, FULL = 64, 256
+QUICK, FULL = 32, 256
 AT_ONCE = 256  # beginnings of one decoder's step
 MOST = 20_000  # that one list follows at most when it is told to follow all
 LEAST = 0.01  # of all scores: less probable beginnings stay closed if the words do not all end
@@ -141,6 +142,26 @@ class Listing:
         return score
 
 
+def ends_of(node: Node, tree: Tree) -> Iterator[tuple[str | None, Tokens, float]]:
+    """The words that end after a node: name, path and score."""
+    for added, score in node.ends:
+        is_end = added == (tree.pieces.eos,)
+        name = None if is_end else node.name + tree.pieces.name(added)
+        yield name, node.path + added, score
+
+
+def note(words: dict[str | None, Candidate], name: str | None, path: Tokens, score: float) -> None:
+    """Adds one spelling of a word."""
+    word = words.setdefault(name, Candidate(name, 0.0, path, 0.0))
+    word.score += score
+    if score > word.path_score:
+        word.path, word.path_score = path, score
+
+
+def in_order(words: dict[str | None, Candidate]) -> list[Candidate]:
+    return sorted(words.values(), key=lambda word: (-word.score, word.name or ""))
+
+
 class _View:
     """A list in the making: which beginnings are open, and what is listed then."""
 
@@ -163,23 +184,17 @@ class _View:
         names = {name for name in self.words if name} | listing.known
         self.leading = {name[:end] for name in names for end in range(len(name) + 1)}
 
-    def _note_ends(self, node: Node, among: dict | None = None) -> float:
-        """Notes the words that end after a node, or those of them that are listed already; returns
-        the score of the others."""
+    def _note_ends(self, node: Node, among: bool = False) -> float:
+        """Notes the words that end after a node, or with ``among`` those of them that are listed
+        already; returns the score of the others."""
         left = 0.0
-        for added, score in node.ends:
-            is_end = added == (self.tree.pieces.eos,)
-            name = None if is_end else node.name + self.tree.pieces.name(added)
+        for name, path, score in ends_of(node, self.tree):
             if name in self.listing.known:
                 continue
-            if among is not None and name not in among:
+            if among and name not in self.words:
                 left += score
-                continue
-            path = node.path + added
-            word = self.words.setdefault(name, Candidate(name, 0.0, path, 0.0))
-            word.score += score
-            if score > word.path_score:
-                word.path, word.path_score = path, score
+            else:
+                note(self.words, name, path, score)
         return left
 
     def settle(self, most: int) -> bool:
@@ -208,9 +223,8 @@ class _View:
                 beginning = beginnings.setdefault(name, Beginning(name, 0.0, []))
                 beginning.score += score
                 beginning.nodes.append(node)
-        words = sorted(self.words.values(), key=lambda word: (-word.score, word.name or ""))
         return NextWords(
-            words,
+            in_order(self.words),
             complete=not beginnings,
             total=self.tree.total,
             beginnings=sorted(beginnings.values(), key=lambda b: (-b.score, b.name)),
@@ -223,7 +237,7 @@ class _View:
         score = 0.0
         for below in self.listing.below([node]):
             if below.followed:
-                score += below.lost + self._note_ends(below, among=self.words)
+                score += below.lost + self._note_ends(below, among=True)
             else:
                 score += below.score
         return score
@@ -237,20 +251,24 @@ def all_words(listing: Listing, budget: int, settled: int = 0) -> NextWords:
     return found
 
 
-def best_words(listing: Listing, budget: int, best: int) -> NextWords:
+def best_words(tree: Tree, budget: int, best: int) -> NextWords:
     """The best words of a dense output."""
-    tree = listing.tree
-    while waiting := listing.waiting()[: max(budget - listing.followed, 0)]:
+    words: dict[str | None, Candidate] = {}
+    nodes, least = [tree.root], 0.0
+    while nodes:
+        for node in nodes:
+            for end in ends_of(node, tree):
+                note(words, *end)
+        if len(words) >= best:
+            least = heapq.nlargest(best, (word.score for word in words.values()))[-1]
         # A longer word is not more probable than its beginning.
-        known = [word.score for word in listing.shown(everything=True).words]
-        least = known[best - 1] if len(known) >= best else 0.0
-        chosen = [node for node in waiting if node.score > least]
-        if not chosen:
-            break
-        tree.follow(chosen)
-        listing.followed += len(chosen)
+        longer = [n for node in nodes for n in node.nodes if n.score > least and not n.is_longest]
+        nodes = heapq.nlargest(budget, longer, key=lambda node: node.score)
+        budget -= len(nodes)
+        if nodes:
+            tree.follow(nodes)
     tree.rest()
-    words = listing.shown(everything=True).words[:best]
-    others = tree.first - len({word.path[0] for word in words})
-    left = max(tree.first_score - sum(word.score for word in words), 0.0)
-    return NextWords(words, False, tree.total, others=others, others_score=left)
+    listed = in_order(words)[:best]
+    others = tree.first - len({word.path[0] for word in listed})
+    left = max(tree.first_score - sum(word.score for word in listed), 0.0)
+    return NextWords(listed, False, tree.total, others=others, others_score=left)

@@ -73,9 +73,9 @@ function andNoOther(n, beginnings) {
 function sharesOf(found, run) {
   const whole = run.sums_to_one ? "the probability" : "all scores";
   const parts = [];
-  if (found.beginnings) parts.push(` The beginnings hold ${percent(found.open_share)} of ${whole}.`);
+  if (found.beginnings) parts.push(` The ${found.beginnings === 1 ? "beginning holds" : "beginnings hold"} ${percent(found.open_share)} of ${whole}.`);
   if (found.lost_share > 0) parts.push(` With ${percent(found.lost_share)} the sentence would end within a word.`);
-  if (!found.exact) parts.push(" Some beginnings hold rare spellings of these words, too: the words have at least what is said.");
+  if (!found.exact) parts.push(" Beginnings may hold other spellings of these words, too: each word has at least what is said.");
   return parts.join("");
 }
 
@@ -125,21 +125,34 @@ class Card {
     this.listRequests = new Requests();
     this.open = null; // place of the word whose list is open
     this.body = el("div", { className: "content" });
-    this.badge = el("span", { className: "badge", hidden: true });
+    this.badge = el("span", { className: "badge", role: "status", hidden: true });
+    this.further = button("Search on", () => this.prove(), `Search on for the best translation by ${run.label}`);
+    this.further.hidden = true;
     this.element = el("article", { className: "card", "aria-label": run.label },
       el("header", {}, el("h2", {}, run.label), el("small", {}, run.name),
-        run.note ? el("small", { className: "half" }, run.note) : null, this.badge), this.body);
+        run.note ? el("small", { className: "half" }, run.note) : null, this.badge, this.further), this.body);
   }
 
   async translate(source, names = [], typed = "", end = false, focus = null) {
     this.source = source;
+    this.asked = { run: this.run.run, source, words: names, typed, end };
+    await this.ask(this.asked, focus);
+  }
+
+  /** Searches on until the translation is proved to be the best, or for a while. */
+  async prove() {
+    this.further.textContent = "Searching…";
+    await this.ask({ ...this.asked, prove: true }, null);
+  }
+
+  async ask(body, focus) {
     this.body.classList.add("busy");
     try {
-      const answer = await this.requests.post("translate", { run: this.run.run, source, words: names, typed, end });
+      const answer = await this.requests.post("translate", body);
       if (answer) this.show(answer, focus);
     } catch (error) {
       this.answer = null;
-      this.badge.hidden = true;
+      this.badge.hidden = this.further.hidden = true;
       this.body.replaceChildren(el("p", { className: "warning", role: "alert" }, error.message));
     } finally {
       this.body.classList.remove("busy");
@@ -245,7 +258,8 @@ class Card {
 
   certify() {
     const proof = this.answer.proof;
-    this.badge.hidden = true;
+    this.badge.hidden = this.further.hidden = true;
+    this.further.textContent = "Search on";
     this.badge.classList.remove("open");
     if (!proof) return;
     const given = this.answer.words.some((word) => word.given);
@@ -256,6 +270,7 @@ class Card {
       this.badge.textContent = `at most ${proof.gap.toFixed(2)} from the best`;
       this.badge.title = `No translation has a log-probability${proof.per_piece ? " per piece" : ""} that is higher by more than this.`;
       this.badge.classList.add("open");
+      this.further.hidden = proof.searched; // who has looked at thousands finds little with as many
     } else return;
     this.badge.hidden = false;
   }
@@ -685,6 +700,7 @@ async function translateAll() {
     return;
   }
   fail(null);
+  offerExamples();
   layOut();
   $("translate").setAttribute("aria-busy", "true");
   const work = chosen().map((number) => cards.get(number).translate(source));
@@ -723,6 +739,9 @@ function example(text) {
   } }, text);
 }
 
+/** Examples are for who has not typed anything. */
+function offerExamples() { $("examples").hidden = $("source").value.trim() !== ""; }
+
 async function begin() {
   try {
     const answer = await (await fetch("/api/runs")).json();
@@ -743,6 +762,7 @@ async function begin() {
   $("source").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.isComposing) { event.preventDefault(); translateAll(); }
   });
+  $("source").addEventListener("input", offerExamples);
   $("draft").addEventListener("input", (event) => writer.typed(event));
   $("draft").addEventListener("keydown", (event) => writer.keys(event));
   $("writer").addEventListener("change", () => writer.suggest());

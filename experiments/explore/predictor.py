@@ -28,8 +28,9 @@ from .units import Language, Pieces
 
 LISTS = 256  # of next words that are kept
 OPENED = 16  # of these that were clicked, and are followed further and further
-# Beginnings that are followed for other spellings of listed words: while one types, and on a click.
-SETTLED, WELL_SETTLED = 32, 2_000
+SETTLED = 2_000  # beginnings that are followed for other spellings of words in these
+DENSE = 64  # beginnings that are followed for the best words of a dense output
+PROVING = 2_000  # prefixes that are looked at to prove that a translation is the best
 AHEAD = 8  # words that are offered ahead
 SURE = 8  # beginnings that are followed to see whether a word is the only one: few are enough
 
@@ -95,9 +96,10 @@ class Predictor:
         self.sums_to_one = transform.kind != "alpha_relu"
         self.states = PrefixStates(model, self.pieces.eos)
         self._models = AfterPrefix([model])
-        self.generator = SparseSequenceGenerator(
-            self._models, self.target_dictionary, nbest=1, **(settings or {"beam_size": 5})
-        )
+        settings = {"nbest": 1, **(settings or {"beam_size": 5})}
+        common = (self._models, self.target_dictionary)
+        self.generator = SparseSequenceGenerator(*common, **settings)
+        self._prover = SparseSequenceGenerator(*common, exact_budget=PROVING, **settings)
         self.longest_source = getattr(model, "max_positions", lambda: (1024, 1024))()[0]
         self._lists, self._listings, self._views = Recent(LISTS), Recent(OPENED), Recent(OPENED)
 
@@ -175,10 +177,10 @@ class Predictor:
         best: int = BEST,
     ) -> NextWords:
         def make() -> NextWords:
-            listing = Listing(self._tree(source, prefix, letters, whole, best))
+            tree = self._tree(source, prefix, letters, whole, best)
             if self.dense:
-                return best_words(listing, budget, best)
-            return all_words(listing, budget, SETTLED)
+                return best_words(tree, DENSE, best)
+            return all_words(Listing(tree), budget)
 
         return self._lists.get((source.tokens, prefix, letters, whole, budget, best), make)
 
@@ -202,8 +204,8 @@ class Predictor:
 
         def make() -> NextWords:
             if everything:
-                return listing.shown(True, WELL_SETTLED)
-            return all_words(listing, FULL, WELL_SETTLED)
+                return listing.shown(True, SETTLED)
+            return all_words(listing, FULL, SETTLED)
 
         state = listing.followed if everything else None
         found = self._views.get((source.tokens, prefix, opened, state), make)
@@ -237,6 +239,17 @@ class Predictor:
 
         return self._listings.get((source.tokens, prefix, opened), make)
 
+    def word_score(self, source: Source, given: Sequence[Given], word: Given | None) -> float:
+        """Of all spellings of a word after these, or of the end."""
+        prefix = path_of(given)
+        if not self.dense:
+            wanted = {} if word is None else {"letters": word.name, "whole": True}
+            listed = self._list(source, prefix, **wanted).by_name
+            name = None if word is None else word.name
+            if name in listed:
+                return listed[name].score
+        return self.score(source, given, (self.pieces.eos,) if word is None else word.path)
+
     def score(self, source: Source, given: Sequence[Given], path: Tokens) -> float:
         """Of pieces after words."""
         prefix, score = path_of(given), 1.0
@@ -262,14 +275,17 @@ class Predictor:
     # Translations
 
     @torch.no_grad()
-    def translate(self, source: Source, given: Sequence[Given]) -> tuple[list[Given], dict]:
+    def translate(
+        self, source: Source, given: Sequence[Given], prove: bool = False
+    ) -> tuple[list[Given], dict]:
         """The words of the best translation that begins with those given, and the generator's
-        hypothesis."""
+        hypothesis. ``prove``: search on until no other can be better, or for a while."""
         prefix = path_of(given)
         self._models.prefix = prefix
         told = torch.tensor([prefix], device=self.states.device) if prefix else None
         sample = self.states.sample(source.tokens)
-        (hypotheses,) = self.generator.generate(None, sample, prefix_tokens=told)
+        generator = self._prover if prove else self.generator
+        (hypotheses,) = generator.generate(None, sample, prefix_tokens=told)
         tokens = [t for t in hypotheses[0]["tokens"].tolist() if t != self.pieces.eos]
         rest = self.pieces.split(tokens[len(prefix) :])
         words = [Given(self.pieces.name(p), p, self.pieces.unknown in p) for p in rest]

@@ -165,8 +165,8 @@ class Api:
     async def translate(self, request: Request) -> Response:
         body = await self._body(request)
         words, typed = _words(body), _text(body, "typed", optional=True)
-        end = _flag(body, "end")
-        return await self._answer(request, body, answers.translation, words, typed, end)
+        wanted = (words, typed, _flag(body, "end"), _flag(body, "prove"))
+        return await self._answer(request, body, answers.translation, *wanted)
 
     async def alternatives(self, request: Request) -> Response:
         body = await self._body(request)

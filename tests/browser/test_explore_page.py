@@ -2,9 +2,10 @@
 
 import pytest
 from explore_server import serving
-from explore_tables import HOUSES, LAUGHTER, THERE, houses_catalogue
+from explore_tables import HOUSES, LAUGHTER, THERE, houses_catalogue, softmax_houses
 
 from experiments.explore import next_words, predictor
+from experiments.explore.catalogue import Entry
 
 ENTER, TAB, ESCAPE, RIGHT, DOWN = "\ue007", "\ue004", "\ue00c", "\ue014", "\ue015"
 # After "green" there is no choice for two words.
@@ -111,7 +112,7 @@ def test_beginning_is_opened_and_gone_back_from_by_keyboard(talk):
     open_list(talk, 1)
     told = texts(talk, ".panel p")[0]
     assert told.startswith("These 4 words, 1 beginning of longer words, and no other.")
-    assert "The beginnings hold 6.7% of all scores" in told
+    assert "The beginning holds 6.7% of all scores" in told
     assert texts(talk, ".panel li bdi") == ["the", "there", "t…", "that", "a"]
     press(talk, DOWN + DOWN + ENTER)
     talk.wait("return document.querySelector('.panel li bdi').textContent === 'them'")
@@ -265,6 +266,27 @@ def test_attention_is_drawn(window):
     window.run("document.querySelector(arguments[0]).focus()", f"{SPARSE} .word:nth-child(2)")
     assert window.run(f"return document.querySelectorAll('{SPARSE} svg path').length") == 1
     assert texts(window, f"{SPARSE} .source-words .seen") == ["green"]
+
+
+def test_examples_are_for_who_has_not_typed_anything(window):
+    assert window.find("#examples").is_displayed()
+    translate(window)
+    assert not window.find("#examples").is_displayed()
+    window.run("document.querySelector('#source').value = ''")
+    window.type("#source", " ")
+    assert window.find("#examples").is_displayed()
+
+
+def test_search_goes_on_until_the_best_is_proved(page):
+    with serving([Entry("a/softmax/seed1", "softmax", predictor=softmax_houses(beam_size=1))]) as s:
+        page.open(s.address)
+        page.wait("return document.querySelector('#systems input')")
+        page.type("#source", "the house" + ENTER)
+        page.wait("return document.querySelector('.target-words')")
+        assert texts(page, ".badge")[0].startswith("at most ")
+        page.click(".card header button")
+        page.wait("return document.querySelector('.badge').textContent === 'proved best'")
+        assert not page.find(".card header button").is_displayed()
 
 
 def test_text_of_a_corpus_is_text(window):

@@ -173,3 +173,12 @@ def test_gap_to_the_best_is_told_where_it_is_known():
     assert not found["proof"]["best"] and found["proof"]["gap"] > 0
     wide = answers.translation(softmax_houses(beam_size=5), "the house", [])
     assert wide["proof"]["best"] or wide["proof"]["gap"] <= found["proof"]["gap"]
+
+
+@pytest.mark.parametrize("names", [[], ["the"]])
+def test_searching_on_proves_the_best_or_finds_it(names):
+    narrow = answers.translation(softmax_houses(beam_size=1), "the house", names)
+    found = answers.translation(softmax_houses(beam_size=1), "the house", names, prove=True)
+    assert (narrow["proof"]["searched"], found["proof"]["searched"]) == (False, True)
+    wide = answers.translation(softmax_houses(beam_size=10), "the house", names)
+    assert found["proof"]["best"] and found["text"] == wide["text"]
