@@ -33,7 +33,6 @@ PAGE = ROOT / "docs" / "results.md"
 KIND = "table"  # of tables on pages
 # Said of the beam alone, where the results of exact search say more.
 NOT_SHOWN = {"certified", "single_hypothesis"}
-BASELINE = "softmax"
 SPLIT_NAMES = {"test": "test data", "valid": "validation data", "train": "training"}
 Rows = list[list[str]]
 
@@ -97,21 +96,21 @@ def _by_system(evidence: Evidence, chosen: str) -> tuple[Rows, list[str]]:
     columns = [q for q in known if q.key not in NOT_SHOWN]
     if chosen:
         columns = [_quantity(key, evidence) for key in chosen.split(",")]
-    compared = bool(evidence.results.get("pairs")) and "bleu" in {q.key for q in columns}
+    pairs = _against(evidence, evidence.systems[0]) if "bleu" in {q.key for q in columns} else {}
     found = [{s: _spread(evidence, s, q) for s in evidence.systems} for q in columns]
     varied = len({tuple(evidence.seeds(system)) for system in evidence.systems}) > 1
     head = ["system", *(["seeds"] if varied else []), *(q.title for q in columns)]
-    rows = [head + ([f"BLEU − {BASELINE}"] if compared else [])]
+    rows = [head + ([f"BLEU − {evidence.systems[0]}"] if pairs else [])]
     for system in evidence.systems:
         row = [system, *([_listed(evidence.seeds(system)) or "–"] if varied else [])]
         row += [_cell(values[system], q.digits) for values, q in zip(found, columns, strict=True)]
-        rows.append(row + ([_difference(evidence, system)] if compared else []))
+        rows.append(row + ([_difference(pairs.get(system))] if pairs else []))
     notes = [*_splits(columns), *_search_note(evidence, columns)]
-    if compared:
-        pair = evidence.results["pairs"][0]
+    if pairs:
+        seeds, samples = ({pair[key] for pair in pairs.values()} for key in ("seed", "samples"))
         notes.append(
-            f"The last column is of seed {pair['seed']} alone: p by paired bootstrap, "
-            f"{pair['samples']:,} samples."
+            f"The last column is of seed {_listed(sorted(seeds))} alone: p by paired bootstrap, "
+            f"{_listed(sorted(samples))} samples."
         )
     return rows, notes
 
@@ -199,14 +198,23 @@ def _cell(value: Spread | None, digits: int) -> str:
     return mean if value.std is None else f"{mean} ± {value.std:.{digits}f}"
 
 
-def _difference(evidence: Evidence, system: str) -> str:
-    for pair in evidence.results["pairs"]:
-        sides = (pair["baseline"], pair["system"])
-        if pair["metric"] == "bleu" and {*sides} == {BASELINE, system}:
-            sign = 1 if pair["system"] == system else -1
-            difference = f"{sign * pair['difference']:+.1f}".replace("-", "−")
-            return f"{difference} (p = {pair['p_value']:.3f})"
-    return "–"
+def _against(evidence: Evidence, baseline: str) -> dict[str, dict[str, Any]]:
+    """What the bootstrap says of BLEU of each system beside this one."""
+    found = {}
+    for pair in evidence.results.get("pairs") or ():
+        names = [pair["baseline"], pair["system"]]
+        if pair["metric"] == "bleu" and baseline in names:
+            sign = 1 if names[0] == baseline else -1
+            (other,) = {*names} - {baseline}
+            found[other] = {**pair, "difference": sign * pair["difference"]}
+    return found
+
+
+def _difference(pair: dict[str, Any] | None) -> str:
+    if pair is None:
+        return "–"
+    difference = f"{pair['difference']:+.1f}".replace("-", "−")
+    return f"{difference} (p = {pair['p_value']:.3f})"
 
 
 # What is said below a table

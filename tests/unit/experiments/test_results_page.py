@@ -80,6 +80,16 @@ def test_means_and_deviations_over_seeds_with_how_they_were_made(tmp_path):
     assert fill(text, results) == text
 
 
+def test_without_softmax_the_first_system_is_what_others_are_compared_with(tmp_path):
+    pair = {"metric": "bleu", "seed": 3, "difference": -0.26, "p_value": 0.3, "samples": 1000}
+    pair |= {"baseline": "relu15", "system": "relu15_tau5"}
+    runs = [measured("relu15", 3, 30.0), measured("relu15_tau5", 3, 29.7)]
+    text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, [pair]))
+    assert rows(text)[0] == ["system", "BLEU", "BLEU − relu15"]
+    assert [row[2] for row in rows(text)[2:]] == ["–", "−0.3 (p = 0.300)"]
+    assert "The last column is of seed 3 alone" in text
+
+
 def test_chosen_columns(tmp_path):
     results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0)])
     found = rows(fill(page("d columns=certified,bleu"), results))
