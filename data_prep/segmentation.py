@@ -8,6 +8,7 @@ import functools
 import heapq
 import io
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,6 +111,9 @@ def learn(spec: DataSpec, clean: Path, models: Path, jobs: int) -> None:
         list(ordered_map(_call, work, jobs=min(jobs, len(work))))
     except (ValueError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or ["?"])[-1]
+        if most := re.search(r"set it to a value <= (\d+)", reason):  # as sentencepiece says it
+            reason = f"at most {most[1]} are possible: --operations {most[1]}"
+            reason += f" (make own: OPERATIONS={most[1]})"
         what = f"cannot learn {spec.operations} {spec.segmentation} operations"
         raise UsageError(f"{what} from this text: {reason}") from error
 

@@ -7,6 +7,7 @@ The run is decoded and scored as all others are.
 
 import argparse
 import dataclasses
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -114,18 +115,19 @@ def named_run(options: argparse.Namespace) -> tuple[Run, System]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    import torch
-
-    import sparse_fairseq.compat  # noqa: F401  lets torch load what fairseq's checkpoints contain
-
     if not path.is_file():
         raise UsageError(f"{path}: there is no such checkpoint")
+    import torch
+
+    import sparse_fairseq.register  # noqa: F401  lets torch load what fairseq's checkpoints contain
+
     try:
         state = torch.load(path, map_location="cpu")
     except Exception as error:  # whatever a file that is no checkpoint makes of torch
-        raise UsageError(
-            f"{path} is no checkpoint that can be loaded: {one_line(error)}"
-        ) from error
+        # torch's advice would be to load it unsafely.
+        reason = re.search(r"WeightsUnpickler error: (.*?)(?: Check the|$)", one_line(error))
+        text = reason[1] if reason else one_line(error)
+        raise UsageError(f"{path} is no checkpoint that can be loaded safely: {text}") from error
     if not isinstance(state, dict) or not isinstance(state.get("cfg"), dict):
         raise UsageError(f"{path} is no checkpoint of fairseq 0.10 or newer")
     return state
