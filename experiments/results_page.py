@@ -224,7 +224,8 @@ def _splits(columns: Sequence[Quantity]) -> list[str]:
     by_split: dict[str, list[str]] = {}
     for quantity in columns:
         by_split.setdefault(SPLIT_NAMES[quantity.split], []).append(quantity.title)
-    return [f"Of {split}: {', '.join(titles)}." for split, titles in by_split.items()]
+    listed = {split: ", ".join(titles).removesuffix(".") for split, titles in by_split.items()}
+    return [f"Of {split}: {titles}." for split, titles in listed.items()]
 
 
 def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
@@ -245,6 +246,8 @@ def _provenance(evidence: Evidence) -> list[str]:
     seeds = sorted({seed for system in evidence.systems for seed in evidence.seeds(system)})
     sizes = {run["scores"].get("test", {}).get("sentences") for run in evidence.runs} - {None}
     facts = [f"Dataset {evidence.dataset} ({config['about']})"]
+    if languages := config.get("data", {}).get("languages"):
+        facts.append(f"of its languages {_listed(languages)}")
     if sizes:
         facts.append(f"{_listed(sorted(sizes))} test outputs")
     facts.append(f"{'seeds' if len(seeds) > 1 else 'seed'} {_listed(seeds)}")

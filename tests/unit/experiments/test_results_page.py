@@ -26,7 +26,11 @@ def write_evidence(folder: Path, runs: list[dict], pairs=()) -> Path:
     (folder / "results.json").write_text(json.dumps(results))
     for run in runs:
         manifest = {
-            "config": {"about": "digits", "generate": {"beam": 5, "lenpen": 1}},
+            "config": {
+                "about": "digits",
+                "data": {"languages": ["x", "y"]},
+                "generate": {"beam": 5, "lenpen": 1},
+            },
             "stages": {"train": {"finished": f"2026-01-0{run['seed']}T03:04:05+00:00"}},
             "git_commit": "0123456789abcdef",
             "versions": {"python": "3.11.2", "torch": "2.13.0", "sacrebleu": "2.6.0"},
@@ -69,7 +73,7 @@ def test_means_and_deviations_over_seeds_with_how_they_were_made(tmp_path):
         "Of test data: BLEU, proved %.",
         "Of validation data: support.",
         "at most 500 sentences, 2,000 prefixes for each",
-        "Dataset d (digits); 1,000 test outputs; seeds 1, 2; mean ± deviation (n − 1)",
+        "Dataset d (digits); of its languages x, y; 1,000 test outputs; seeds 1, 2; mean ± dev",
         f"decoded with `--beam 5`; BLEU is `{SIGNATURE}`; trained 2026-01-01 to 2026-01-02",
         "commit 0123456; torch 2.13.0, sacrebleu 2.6.0; 2 cores, Some processor.",
         "Source: `experiments/results/d/results.json`.",
