@@ -7,6 +7,7 @@ import pytest
 
 from data_prep.files import lock
 from experiments import run
+from experiments.run_folder import Run
 from sparse_fairseq.errors import UsageError
 from tests.pretended_runs import CONFIG
 
@@ -142,3 +143,17 @@ def test_who_waited_for_a_run_does_not_do_it_again(place, monkeypatch):
     monkeypatch.setattr(run, "lock", long_wait)
     run.perform(place.plan(), place.commands)
     assert place.commands.programs == WHOLE
+
+
+def test_where_an_average_is_kept_it_is_taken_out_and_decodes(place):
+    """What selects a checkpoint is what decodes, and what analyses load (OpenNMT-py does so)."""
+    average = "store-ema: true, ema-decay: 0.9, validate-with-ema: true"
+    place.configure(CONFIG.replace("max-epoch: 3", f"max-epoch: 3, {average}"))
+    programs = place.call("relu15", "1")
+    assert programs == ["fairseq-train", "python", "fairseq-generate", "fairseq-generate"]
+    train, take_out, *generate = place.commands.run_commands
+    assert {"--store-ema", "--validate-with-ema"} <= {*train}
+    best, ema = (f"{place.run}/checkpoints/checkpoint_{name}.pt" for name in ("best", "ema"))
+    assert take_out[1:] == ["-m", "experiments.ema", best, ema]
+    assert all(f"--path={ema}" in command for command in generate)
+    assert str(Run(place.run).decoded_checkpoint()) == ema
