@@ -56,11 +56,12 @@ class DenseBlock(NamedTuple):
 Block = ListedBlock | DenseBlock
 
 
-def make_block(z: Tensor, mapping: Mapping) -> Block:
-    """The mapping of rows z [rows, classes] in float32 or float64."""
+def make_block(z: Tensor, mapping: Mapping, dense_share: float) -> Block:
+    """The mapping of rows z [rows, classes] in float32 or float64; dense where more than about
+    that share of the classes can be in the support."""
     if isinstance(mapping, AlphaReLUMapping):
-        return _alpha_relu_block(z, mapping)
-    return _entmax_block(z, mapping)
+        return _alpha_relu_block(z, mapping, dense_share)
+    return _entmax_block(z, mapping, dense_share)
 
 
 def scores_again(z: Tensor, mapping: Mapping, again: Tensor) -> Tensor:
@@ -82,9 +83,9 @@ def _listed(p: Tensor, col: Tensor | None, conjugate: Conjugate) -> ListedBlock:
 # --- α-entmax -------------------------------------------------------------------------------
 
 
-def _entmax_block(z: Tensor, mapping: EntmaxMapping) -> Block:
+def _entmax_block(z: Tensor, mapping: EntmaxMapping, dense_share: float) -> Block:
     alpha = mapping.alpha
-    solved = thresholds.solve(z, mapping)
+    solved = thresholds.solve(z, mapping, dense_share)
     log_peak = _tsallis.log_of_support(solved.p.amax(1, keepdim=True))
     shift = solved.max.where(solved.max.isfinite(), 0.0)
     again = torch.cat([shift, log_peak.to(shift.dtype)], 1)
@@ -105,14 +106,14 @@ def _entmax_block(z: Tensor, mapping: EntmaxMapping) -> Block:
 # --- α-ReLU ---------------------------------------------------------------------------------
 
 
-def _alpha_relu_block(z: Tensor, mapping: AlphaReLUMapping) -> Block:
+def _alpha_relu_block(z: Tensor, mapping: AlphaReLUMapping, dense_share: float) -> Block:
     alpha, shift = mapping.alpha, mapping.tau / (mapping.alpha - 1.0)
     if z.shape[1] <= 2 * CHUNK:
         return _alpha_relu_rows(z.double(), z.amax(1, keepdim=True), mapping, listed=True)
     chunks = chunk_maxima(z)
     top = chunks.maxima.amax(1, keepdim=True)
     bound = round_down(torch.full_like(top, shift, dtype=torch.float64), z.dtype)
-    if is_dense(z, bound):
+    if is_dense(z, bound, dense_share):
         wide = z.to(_alpha_relu_dtype(z.dtype, alpha))
         return _alpha_relu_rows(wide, top, mapping, listed=False)
     if not bool((top < float("inf")).all()):  # NaN or +inf

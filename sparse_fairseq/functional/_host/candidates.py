@@ -15,11 +15,16 @@ CROWDED_CHUNKS = 0.2  # share of the chunks with candidates, above which all col
 GROUP = 16  # columns that one maximum stands for when chunks are crowded
 DENSE_CLASSES = 1024  # fewer are listed, however many are candidates
 DENSE_STRIDE = 16  # of the sample that the density is estimated from
-# Share of candidates, above which whole rows are computed with. Measured with the fused layer
-# (x86_64, 1 thread), time of lists / whole rows as ratios to F.linear + F.cross_entropy at
-# V = 4000, d = 192: α-ReLU 0.71 / 1.02 at 8% non-zeros, 0.97 / 1.00 at 15%, 1.39 / 0.97 at 25%;
+# Shares of candidates, above which whole rows are computed with. Times of lists / whole rows with
+# one thread (x86_64): plain losses, as ratios to F.cross_entropy at V = 32,000: α-ReLU 0.80 / 1.26
+# at 3% non-zeros, 1.02 / 1.01 at 5%, 1.21 / 0.91 at 8%; entmax with α = 1.1 1.11 / 2.20,
+# 1.41 / 1.98, 1.80 / 1.80; α = 1.5 1.21 / 1.65, 1.41 / 1.59, 1.84 / 1.71; sparsemax 1.84 / 1.32,
+# 2.86 / 1.72, 3.24 / 1.29. Two threads gain more from whole rows.
+DENSE_SHARE = 0.07
+# With the fused layer whole rows mean whole products, too: as ratios to F.linear + F.cross_entropy
+# at V = 4,000, d = 192, α-ReLU 0.71 / 1.02 at 8%, 0.97 / 1.00 at 15%, 1.39 / 0.97 at 25%;
 # 1.5-entmax 1.12 / 1.72, 1.40 / 1.32, 2.39 / 1.25; sparsemax 1.04 / 1.29, 3.84 / 1.32, 8.36 / 1.20.
-DENSE_SHARE = 0.12
+DENSE_SHARE_FUSED = 0.12
 
 
 class Chunks(NamedTuple):
@@ -56,11 +61,11 @@ def is_crowded(maxima: Tensor, bound: Tensor) -> bool:
     return int((maxima > bound).count_nonzero()) > CROWDED_CHUNKS * maxima.numel()
 
 
-def is_dense(z: Tensor, bound: Tensor) -> bool:
-    """Whether so many of the scores lie above ``bound`` that a list of them does not pay."""
+def is_dense(z: Tensor, bound: Tensor, share: float) -> bool:
+    """Whether more than that share of the scores, or so, lies above ``bound``."""
     if z.shape[1] < DENSE_CLASSES:
         return False
-    return float((z[:, ::DENSE_STRIDE] > bound).double().mean()) > DENSE_SHARE
+    return float((z[:, ::DENSE_STRIDE] > bound).double().mean()) > share
 
 
 def entries_above(z: Tensor, bound: Tensor, chunks: Chunks) -> tuple[Tensor, Tensor, Tensor]:

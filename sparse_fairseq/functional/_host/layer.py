@@ -15,6 +15,7 @@ from torch import Tensor
 from .._checks import compute_dtype
 from .._problem import Layer, LinearLosses, Mapping, RowStats, Target, Wanted
 from .blocks import Block, DenseBlock, row_blocks, scores_again
+from .candidates import DENSE_SHARE_FUSED
 from .passes import Passed, Support, pass_over, subtract_target
 
 # The buffer for logits: small beside N × V, but with rows enough for an efficient product, which
@@ -71,7 +72,7 @@ def _linear_losses(
     elif wanted.gradient:
         sink = Support(len(layer.h), len(layer.weight), dtype)
     blocks = _logit_blocks(layer, sink if isinstance(sink, Gradients) else None)
-    done = pass_over(blocks, mapping, target, wanted, sink)
+    done = pass_over(blocks, mapping, target, wanted, sink, DENSE_SHARE_FUSED)
     if isinstance(sink, Gradients):
         return LinearLosses(*done, sink.finished())
     if isinstance(sink, Support):

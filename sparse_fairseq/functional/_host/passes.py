@@ -22,6 +22,7 @@ from .blocks import (
     row_blocks,
     scores_again,
 )
+from .candidates import DENSE_SHARE
 
 
 class Sink(Protocol):
@@ -42,12 +43,13 @@ def pass_over(
     target: Target,
     wanted: Wanted,
     sink: Sink | None,
+    dense_share: float,
 ) -> Passed:
     """The losses of blocks of scores, each given with the rows that it holds."""
     losses, slopes, stats = [], [], []
     for rows, z in blocks:
         q, own = target.of_rows(rows), mapping.of_rows(rows)
-        block = make_block(z, own)
+        block = make_block(z, own, dense_share)
         losses.append(block_loss(z, block, own, q))
         if wanted.slope:
             slopes.append(block_slope(block, own, q))
@@ -98,7 +100,7 @@ def losses(z: Tensor, mapping: Mapping, target: Target, live: Tensor, wanted: Wa
     dtype = compute_dtype(z.dtype)
     blocks = ((rows, z[rows].to(dtype)) for rows in row_blocks(z))
     sink = Support(len(z), z.shape[1], dtype) if wanted.gradient else None
-    loss, slope, stats = pass_over(blocks, mapping, target, wanted, sink)
+    loss, slope, stats = pass_over(blocks, mapping, target, wanted, sink, DENSE_SHARE)
     loss = loss.masked_fill(~live, 0.0)
     if sink is None:
         return Losses(loss, slope, stats, ())

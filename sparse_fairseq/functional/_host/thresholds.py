@@ -12,22 +12,33 @@ from .._newton import Alpha, newton, scores
 from .._problem import EntmaxMapping
 from .._solvers import Padded, finish, solve_candidates, solve_steep
 from . import candidates
-from .candidates import CHUNK, DENSE_STRIDE, columns_above, is_crowded, is_dense, round_down
+from .candidates import (
+    CHUNK,
+    DENSE_SHARE,
+    DENSE_STRIDE,
+    columns_above,
+    is_crowded,
+    is_dense,
+    round_down,
+)
 
 
 class Whole(Padded):
     """p of whole rows with too many non-zeros to list, in the dtype of z."""
 
 
-def solve(z: Tensor, mapping: EntmaxMapping) -> Padded:
+def solve(z: Tensor, mapping: EntmaxMapping, dense_share: float = DENSE_SHARE) -> Padded:
     """α-entmax of a block of rows [rows, classes] in float32 or float64."""
-    return _solve_auto(z, mapping.alpha) if mapping.solver == "auto" else _solvers.solve(z, mapping)
+    if mapping.solver != "auto":
+        return _solvers.solve(z, mapping)
+    return _solve_auto(z, mapping.alpha, dense_share)
 
 
-def _solve_auto(z: Tensor, alpha: Alpha) -> Padded:
+def _solve_auto(z: Tensor, alpha: Alpha, dense_share: float) -> Padded:
     """Few candidates first, then Newton from the left."""
     if isinstance(alpha, float) and alpha == 1.0:
-        return _solve_whole(z, z.amax(1, keepdim=True), alpha)
+        top = z.amax(1, keepdim=True)
+        return _solve_whole(z, top, alpha, torch.zeros_like(top))
     if z.shape[1] <= 2 * CHUNK:
         value = z.double()
         top = value.amax(1, keepdim=True)
@@ -39,8 +50,8 @@ def _solve_auto(z: Tensor, alpha: Alpha) -> Padded:
     if isinstance(alpha, float) and alpha <= 2.0 and is_crowded(chunks.maxima, bound):
         u = torch.maximum(u, _lower_bound(candidates.group_maxima(z), top, alpha, start=u))
         bound = _bound(top, u, alpha, z.dtype)
-        if is_dense(z, bound):
-            return _solve_whole(z, top, alpha)
+        if is_dense(z, bound, dense_share):
+            return _solve_whole(z, top, alpha, u)
     value, col = columns_above(z, bound, chunks)
     return finish(value, col, top.double(), lambda x: solve_candidates(x, alpha, u))
 
@@ -69,8 +80,8 @@ def _bound(top: Tensor, u: Tensor, alpha: Alpha, dtype: torch.dtype) -> Tensor:
 # --- whole rows -----------------------------------------------------------------------------
 
 
-def _solve_whole(z: Tensor, top: Tensor, alpha: float) -> Padded:
-    """Newton over all classes in the dtype of z.
+def _solve_whole(z: Tensor, top: Tensor, alpha: float, lowest: Tensor) -> Padded:
+    """Newton over all classes in the dtype of z, from a bound below τ + 1.
 
     Convergence is quadratic, so the step after which to stop is the root of the precision.
     """
@@ -82,7 +93,8 @@ def _solve_whole(z: Tensor, top: Tensor, alpha: float) -> Padded:
             x = shifted * (alpha - 1.0)
             buffers = torch.empty_like(x), torch.empty_like(x)
             tolerance = torch.finfo(z.dtype).eps ** 0.5
-            u = newton(x, alpha, _start(shifted, alpha), tolerance=tolerance, buffers=buffers)
+            start = torch.maximum(_start(shifted, alpha), lowest)
+            u = newton(x, alpha, start, tolerance=tolerance, buffers=buffers)
             p = scores(x, u, alpha, buffers)
         # Rounding alone leaves 32,000 float32 terms off by 1e-6.
         return p.div_(p.sum(1, keepdim=True))
