@@ -5,7 +5,7 @@
 const $ = (id) => document.getElementById(id);
 const SHOWN = 24; // words of a list before "show more"
 const MORE = 2000; // that are shown then
-const SLICE = 512; // beginnings that are followed by one request
+const SLICE = 256; // beginnings that are followed by one request
 let runs = [];
 const cards = new Map(); // run number -> Card
 
@@ -69,9 +69,11 @@ function andNoOther(n, beginnings) {
   return n === 1 ? "This one and no other." : `These ${count(n)} and no other.`;
 }
 
+function wholeOf(run, opened) { return opened ? "this" : run.sums_to_one ? "the probability" : "all scores"; }
+
 /** How much the parts of a list hold that are no words. */
-function sharesOf(found, run) {
-  const whole = run.sums_to_one ? "the probability" : "all scores";
+function sharesOf(found, run, opened = false) {
+  const whole = wholeOf(run, opened);
   const parts = [];
   if (found.beginnings) parts.push(` The ${found.beginnings === 1 ? "beginning holds" : "beginnings hold"} ${percent(found.open_share)} of ${whole}.`);
   if (found.lost_share > 0) parts.push(` With ${percent(found.lost_share)} the sentence would end within a word.`);
@@ -378,9 +380,9 @@ class WordList {
     this.items = found.items;
     const last = this.opened.at(-1);
     const [sentence, sure] = sentenceAbout(found, this.run, "");
-    const about = last ? `Of the words that begin with “${last.text}” and were not listed: ${sentence[0].toLowerCase()}${sentence.slice(1)}` : sentence;
+    const about = last ? `Other words that begin with “${last.text}” have ${scoreText(found.mass, this.run)} in all: ${sentence[0].toLowerCase()}${sentence.slice(1)}` : sentence;
     this.list = el("ul", { className: "words", role: "listbox", "aria-label": last ? `Words that begin with ${last.text}` : `Words that could stand in place of ${this.name}` });
-    this.status = el("p", { role: "status" }, sure ? el("strong", {}, about) : about, shareOfShown(found, this.run), sharesOf(found, this.run));
+    this.status = el("p", { role: "status" }, sure ? el("strong", {}, about) : about, shareOfShown(found, this.run, Boolean(last)), sharesOf(found, this.run, Boolean(last)));
     this.more = button("", () => this.showMore());
     this.more.classList.add("more");
     this.tools = el("div", { className: "follow" }, last ? this.backButton() : "", this.more, found.more ? this.followButton() : "");
@@ -446,8 +448,9 @@ class WordList {
   /** Slice after slice, until nothing is open, the server says it is enough, or the user stops it. */
   async followAll() {
     this.following = true;
-    const stop = button("Stop", () => { this.following = false; });
-    stop.addEventListener("keydown", (event) => { if (event.key === "Escape") this.following = false; });
+    const end = () => { this.following = false; stop.textContent = "Stopping…"; };
+    const stop = button("Stop", end);
+    stop.addEventListener("keydown", (event) => { if (event.key === "Escape") end(); });
     const status = el("span", { role: "status" }, "following…");
     this.tools.replaceChildren(stop, status);
     stop.focus();
@@ -463,7 +466,7 @@ class WordList {
       }
       if (!answer) return; // the list was closed
       const share = percent(Math.min(1, answer.open_score / this.found.mass));
-      status.textContent = `${beginningCount(answer.followed)} followed; ${count(answer.open)} open, with ${share} of ${this.run.sums_to_one ? "the probability" : "all scores"}`;
+      status.textContent = `${beginningCount(answer.followed)} followed; ${count(answer.open)} open, with ${share} of ${wholeOf(this.run, this.opened.length > 0)}`;
       if (!answer.more) break;
       budget = answer.followed + SLICE;
     }
@@ -505,8 +508,8 @@ function noteAbout(word, list) {
 }
 
 /** How much of the probability the words hold that are shown at first. */
-function shareOfShown(found, run) {
-  const whole = run.sums_to_one ? "the probability" : "all scores";
+function shareOfShown(found, run, opened) {
+  const whole = wholeOf(run, opened);
   const all = found.count + found.beginnings;
   if (found.complete && all <= SHOWN && !found.lost_share) return ` ${all === 1 ? "It holds" : "They hold"} all of ${whole}.`;
   if (!run.sparse || all <= SHOWN) return ""; // the sentence before says it
