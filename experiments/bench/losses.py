@@ -5,7 +5,6 @@ Forward + backward at 1024 × 32,000 in float32; ratios to the F.cross_entropy o
 
 import argparse
 from collections.abc import Callable
-from itertools import product
 
 import entmax as peer
 import torch
@@ -20,6 +19,8 @@ BASELINE = "F.cross_entropy"
 SLOW = frozenset(
     {"entmax package: sort", "entmax package: bisect", "entmax15 sort", "entmax15 bisect"}
 )
+
+CASES = ("untrained", "trained", "onmt")
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -83,6 +84,14 @@ def run_case(case: str, rows: int, classes: int, rounds: int, only: str | None) 
     return result
 
 
+def show(case: str, found: dict[int, list[dict]]) -> None:
+    """A line for each loss, with the numbers of threads beside each other."""
+    print(f"\n{case:26}" + "".join(f"{f'{threads} threads':>22}" for threads in found))
+    for results in zip(*found.values(), strict=True):
+        ratios = (f"{r['ratio']:7.2f} [{r['lowest']:5.2f}, {r['highest']:5.2f}]" for r in results)
+        print(f"  {results[0]['loss']:24}{''.join(ratios)}  memory {results[0]['memory']:.2f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1024)
@@ -94,15 +103,14 @@ def main() -> None:
     print(f"losses, forward + backward, {args.rows} x {args.classes} float32; {machine()}")
     print("ratio: time / F.cross_entropy, median [lowest, highest]; memory: peak / logits")
     rows = []
-    for threads, case in product(args.threads, ("untrained", "trained", "onmt")):
-        torch.set_num_threads(threads)
-        print(f"\n{case}, {threads} threads")
-        for row in run_case(case, args.rows, args.classes, args.rounds, args.only):
-            print(
-                f"  {row['loss']:24} {row['ratio']:7.2f}  [{row['lowest']:.2f}, "
-                f"{row['highest']:.2f}]  memory {row['memory']:.2f}"
-            )
-            rows.append({"threads": threads, "rows": args.rows, "classes": args.classes, **row})
+    for case in CASES:
+        found = {}
+        for threads in args.threads:
+            torch.set_num_threads(threads)
+            found[threads] = run_case(case, args.rows, args.classes, args.rounds, args.only)
+            size = {"threads": threads, "rows": args.rows, "classes": args.classes}
+            rows += [{**size, **row} for row in found[threads]]
+        show(case, found)
     write_csv("losses", rows)
 
 

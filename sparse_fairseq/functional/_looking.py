@@ -1,4 +1,4 @@
-"""Whether a tensor's values may be read on the host."""
+"""Whether a tensor's values may be read on the host, and whether it is one of ``torch.func``."""
 
 import torch
 from torch import Tensor
@@ -9,4 +9,9 @@ def may_look(tensor: Tensor) -> bool:
     breaks the graph, or has no answer (a sample of ``torch.func.vmap`` has no value of its own)."""
     if tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not is_transformed(tensor)
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether it is inside of ``torch.func.grad``, ``vmap`` or their like."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)

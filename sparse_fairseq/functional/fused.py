@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _checks
-from ._looking import may_look
+from ._looking import is_transformed, may_look
 from ._problem import Alpha, Layer, Mapping, RowStats, Target, Wanted
 from ._routes import route, route_name
 from .losses import (
@@ -25,6 +25,11 @@ from .losses import (
     entmax_mapping,
     read_target,
     split_alpha,
+)
+
+UNSUPPORTED = (
+    "the fused loss has no second derivative and does not go with torch.func: "
+    "use the plain loss of F.linear(h, weight)"
 )
 
 
@@ -55,10 +60,7 @@ class _LinearFenchelYoung(torch.autograd.Function):
     @staticmethod
     def backward(ctx, upstream, *_):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            raise RuntimeError(
-                "the fused loss has no second derivative and does not go with torch.func: "
-                "use the plain loss of F.linear(h, weight)"
-            )
+            raise RuntimeError(UNSUPPORTED)
         h, weight, bias, alpha_rows, scale, live, index, soft, slope, *kept = ctx.saved_tensors
         call, wanted = ctx.call, ctx.wanted
         # They are given away, so that nobody needs a copy; a second backward pass starts again.
@@ -135,6 +137,10 @@ def linear_fenchel_young_loss(
     options: Options,
 ) -> Loss:
     """``fenchel_young_loss`` of F.linear(h, weight, bias)."""
+    if not torch.compiler.is_compiling():
+        for part in (h, weight, bias, target):
+            if part is not None and is_transformed(part):
+                raise RuntimeError(UNSUPPORTED)
     h, weight, bias = _as_linear_would(h, weight, bias)
     leading = h.shape[:-1]
     q, live, scale = read_target(target, torch.Size((*leading, len(weight))), options)

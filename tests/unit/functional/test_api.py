@@ -175,8 +175,10 @@ def test_func_transforms_of_losses(name, reduction, classes):
 
 def test_func_transforms_of_fused_losses_name_the_alternative():
     h, weight, y = scores(3, 4), scores(20, 4), targets(3, classes=20)
-    with pytest.raises(RuntimeError, match="plain loss of F.linear|setup_context"):
+    with pytest.raises(RuntimeError, match="use the plain loss of F.linear"):
         torch.func.grad(lambda h: sf.linear_entmax_loss(h, weight, y))(h)
+    with pytest.raises(RuntimeError, match="use the plain loss of F.linear"):
+        torch.func.vmap(lambda h, y: sf.linear_alpha_relu_loss(h, weight, y, 1.5, 0.1))(h, y)
 
 
 # --- one pass over the logits -------------------------------------------------------------------
