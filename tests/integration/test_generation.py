@@ -93,11 +93,13 @@ def test_exact_search_enumeration_and_expected_utility(trained):
     proved = [" ".join(found).count("raw=yes") for found in lines(exact.out, "E").values()]
     before = [" ".join(found).count("raw=yes") for found in lines(plain.out, "E").values()]
     assert sum(proved) >= sum(before)
-    for (line,) in lines(useful.out, "E").values():
+    for number, (line,) in lines(useful.out, "E").items():
         entry = dict(pair.split("=") for pair in line.split("\t"))
         least = float(entry["mass"].split("..")[0])
         assert least >= 0.5 or int(entry["hypotheses"]) > 20
-        assert 0 <= float(entry["expected_utility"]) <= 100.01
+        # Of 100 if the sentence itself is right.
+        probability = 2 ** float(lines(useful.out, "H")[number][0].split("\t")[0])
+        assert 100 * probability - 0.01 <= float(entry["expected_utility"]) <= 100.01
     assert refused.code == 1
     assert "--enumerate needs probabilities" in refused.err.splitlines()[-1]
 
