@@ -70,8 +70,10 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[32, 64, 128, 256, 512, 1024])
     parser.add_argument("--tokens", type=int, default=2048, help="in a batch")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", help="time only mappings whose name contains this")
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     print(f"attention, forward + backward, {HEADS} heads, d = {DIM}, float32; {machine()}")
     print(f"ratio: time / {BASELINE} attention, median [lowest, highest]")
     rows = []
