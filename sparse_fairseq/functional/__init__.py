@@ -9,9 +9,12 @@ One call, ``entmax_loss(z, target)``, from top to bottom:
 3. ``losses._FenchelYoung`` asks that route for the ``losses`` of the rows, multiplies and sums. Its
    backward pass asks the same route for the ``gradient``, scale · (p − q).
 4. On the host, ``passes.py`` goes over blocks of rows: ``blocks.make_block`` finds the support as a
-   list (or whole rows, where most classes are in it) and Ω*(z); the loss is Ω*(z) + Ω(q) − qᵀz; a
+   list (or whole rows, where many classes are in it) and Ω*(z); the loss is Ω*(z) + Ω(q) − qᵀz; a
    sink keeps what the backward pass needs. On a device, ``_device/__init__.py`` does the same with
    whole rows, from what ``thresholds.solve`` finds in a fixed number of steps.
+
+Three files are enough to follow it: ``losses.py``, ``_host/passes.py`` and ``_host/blocks.py``, or
+``losses.py``, ``_device/__init__.py`` and ``_device/thresholds.py``.
 
 The fused losses (``fused.py``) are the same with logits that are made block by block, and with a
 sink that computes the gradients of states and weights at once. Mappings (``mappings.py``) skip the

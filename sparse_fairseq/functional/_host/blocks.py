@@ -1,4 +1,4 @@
-"""A mapping applied to a block of rows: its non-zeros as a list, or whole rows where most are.
+"""A mapping applied to a block of rows: its non-zeros as a list, or whole rows where many are.
 
 Padded candidates become a list here, once. What a loss needs of p beside it, the conjugate Ω*, is
 computed from the candidates while they are at hand.
