@@ -3,6 +3,7 @@
 from functools import partial
 
 import torch
+from doc_pages import ROOT, blocks
 from fairseq_runs import TINY, USER_DIR, run, together, train
 from test_training import weights
 
@@ -72,6 +73,28 @@ def test_sparse_architectures(reversal_data, tmp_path):
 
     for done in together(partial(generate, "hydra"), partial(generate, "lstm")):
         assert sum(line.startswith("H-") for line in done.out.splitlines()) == 16
+
+
+def test_the_file_of_the_documentation_works(reversal_data, tmp_path):
+    """With the paths of this machine, and a smaller model."""
+    (block,) = [x for x in blocks(ROOT / "docs/hydra.md") if x.language == "yaml"]
+    smaller = {
+        "/path/to/sparse_fairseq": str(USER_DIR),
+        "/path/to/bin": str(reversal_data),
+        "source_lang: de, target_lang: en": "source_lang: src, target_lang: tgt",
+        "max_epoch: 30": "max_update: 2",
+        "layers: 6, embed_dim: 512": "layers: 1, embed_dim: 32",
+        "decoder: {layers: 6}": "decoder: {layers: 1, embed_dim: 32}",
+    }
+    text = block.code
+    for usual, small in smaller.items():
+        assert usual in text
+        text = text.replace(usual, small)
+    (tmp_path / "run.yaml").write_text(text)
+    place = [f"hydra.run.dir={tmp_path}", f"checkpoint.save_dir={tmp_path}", "common.cpu=true"]
+    config = [f"--config-dir={tmp_path}", "--config-name=run"]
+    run("fairseq-hydra-train", *config, *place, sparse=False)
+    assert (tmp_path / "checkpoint_last.pt").is_file()
 
 
 def test_a_wrong_key_is_one_line(reversal_data, tmp_path):

@@ -204,6 +204,6 @@ def test_every_python_block_parses_and_blocks_are_closed():
 def test_shell_blocks_that_run_parse():
     for page in PAGES:
         for block in blocks(page):
-            if block.language == "sh":
+            if block.language in ("sh", "bash"):
                 done = subprocess.run(["bash", "-n"], input=block.code, text=True)
                 assert done.returncode == 0, f"{block.page}:{block.line}"
