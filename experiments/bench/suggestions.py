@@ -2,6 +2,8 @@
 
 References of the validation set are typed letter by letter, as a translator would without ever
 accepting anything; each letter is one request, answered as `experiments.explore` answers it.
+Then each word of the reference, and its end, is clicked: how long that takes, how many lists have
+beginnings of longer words, and what is in these (medians).
 """
 
 import argparse
@@ -11,7 +13,7 @@ import time
 import torch
 
 from ..analysis.shared.analysis import add_runs, expand
-from ..explore.answers import suggestions, translation
+from ..explore.answers import alternatives, suggestions, translation
 from ..explore.catalogue import open_predictor, settle
 from ..run_folder import Run, read_lines
 from .common import write_csv
@@ -39,7 +41,7 @@ def measure(run: Run, sentences: int) -> dict:
     pairs = pairs[:: max(len(pairs) // sentences, 1)][:sentences]
     suggestions(predictor, pairs[0][0], [], "")  # warm up
     settle()
-    keys, translations = [], []
+    keys, translations, clicks, lists = [], [], [], []
     for source, reference in pairs:
         translations.append(_milliseconds(translation, predictor, source, []))
         predictor.forget()  # who types at once waits for the encoder, too
@@ -47,12 +49,34 @@ def measure(run: Run, sentences: int) -> dict:
             _milliseconds(suggestions, predictor, source, [], reference[:typed])
             for typed in range(len(reference) + 1)
         ]
+        names = predictor.language.words(reference)
+        for place in range(len(names) + 1):
+            clicks.append(_milliseconds(alternatives, predictor, source, names[:place]))
+            lists.append(alternatives(predictor, source, names[:place]))
     return {
         "run": run.name,
         "sentences": len(pairs),
         "keystrokes": len(keys),
         **_summary("suggestion", keys),
         **_summary("translation", translations),
+        **_summary("click", clicks),
+        **_contents(lists),
+    }
+
+
+def _contents(lists: list[dict]) -> dict:
+    """Of the lists that do not end with words alone."""
+    cut = [found for found in lists if found["beginnings"]]
+
+    def median(key: str, digits: int) -> float | str:
+        return round(statistics.median(found[key] for found in cut), digits) if cut else ""
+
+    return {
+        "lists": len(lists),
+        "with_beginnings": len(cut),
+        "their_words": median("count", 0),
+        "their_beginnings": median("beginnings", 0),
+        "their_open_share": median("open_share", 4),
     }
 
 

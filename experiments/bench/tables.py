@@ -1,4 +1,4 @@
-"""Fills the tables of docs/benchmarks.md and of the README from experiments/bench/results.
+"""Fills the tables of pages of docs/ and of the README from experiments/bench/results.
 
     python -m experiments.bench.tables [--check]
 
@@ -15,10 +15,12 @@ from experiments import page_tables
 from experiments.config import unknown
 from experiments.papers import published
 from experiments.paths import ROOT
+from experiments.systems import describe
 from sparse_fairseq.errors import UsageError
 
 RESULTS = Path(__file__).parent / "results"
-PAGES = [ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "results.md", ROOT / "README.md"]
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "benchmarks.md", DOCS / "results.md", DOCS / "explore.md", ROOT / "README.md"]
 LOSSES = {
     "α-ReLU, α = 1.5": "relu15",
     "entmax, α = 1.5": "entmax15",
@@ -216,6 +218,45 @@ def claims_of_se() -> tuple[Cells, str]:
     return cells, made("train_fused_v32000_d512_s25", "generation_speed")
 
 
+def _pages(columns: dict[str, Callable[[Row], str]]) -> tuple[Cells, str]:
+    """Of the page of `make explore`; a row for each system."""
+    rows = read("suggestions")
+    cells = [["system", *columns]]
+    for row in rows:
+        label = describe(row["run"].split("/")[1]).label
+        cells.append([label, *(value(row) for value in columns.values())])
+    count = f"{rows[0]['sentences']} validation sentences, {rows[0]['keystrokes']} keystrokes"
+    return cells, f"The demo's models, {count}, {rows[0]['lists']} lists. {made('suggestions')}"
+
+
+def suggestions() -> tuple[Cells, str]:
+    keys = {
+        "suggestion: median": "suggestion_median_ms",
+        "95%": "suggestion_p95_ms",
+        "longest": "suggestion_worst_ms",
+        "list of a word: median": "click_median_ms",
+        "translation: median": "translation_median_ms",
+    }
+    return _pages({head: lambda row, key=key: row[key] for head, key in keys.items()})
+
+
+def lists() -> tuple[Cells, str]:
+    def of_cut(key: str) -> Callable[[Row], str]:
+        return lambda row: row[key].removesuffix(".0") or "–"
+
+    def share(row: Row) -> str:
+        return f"{100 * float(row['their_open_share']):.1f}%" if row["their_open_share"] else "–"
+
+    columns: dict[str, Callable[[Row], str]] = {
+        "lists with beginnings": lambda row: f"{row['with_beginnings']} of {row['lists']}",
+        "words in them": of_cut("their_words"),
+        "beginnings in them": of_cut("their_beginnings"),
+        "share of all these beginnings": share,
+    }
+    cells, source = _pages(columns)
+    return [row for row in cells if row[0] != "softmax"], source
+
+
 def headline() -> tuple[Cells, str]:
     """The README's."""
     cells = [["CPU time, softmax = 1 (less is better)", "α-ReLU", "1.5-entmax", "entmax package"]]
@@ -241,6 +282,8 @@ TABLES: dict[str, Callable[[], tuple[Cells, str]]] = {
     "attention": attention,
     "decoding": decoding,
     "claims of SE": claims_of_se,
+    "suggestions": suggestions,
+    "lists": lists,
     "headline": headline,
 }
 
