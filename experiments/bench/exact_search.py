@@ -24,6 +24,7 @@ from .common import RESULTS
 
 SYSTEMS = ("softmax", "sparsemax", "entmax15", "relu15")
 BATCH = 64  # sentences
+GROUPS = 4  # of sentences, by length
 
 
 def measure(run: Run, split: str, sentences: int, budgets: list[int]) -> list[dict]:
@@ -33,9 +34,10 @@ def measure(run: Run, split: str, sentences: int, budgets: list[int]) -> list[di
     for generator in generators.values():
         generator.min_len = generator.rules.min_len = 1
     order = sorted(range(min(sentences, len(dataset))), key=dataset.num_tokens)
-    tally = {b: {"seconds": 0.0, "proved": 0, "better": 0} for b in generators}
+    tally = {b: {"seconds": 0.0, "proved": 0, "better": 0, "batches": []} for b in generators}
     for turn, start in enumerate(range(0, len(order), BATCH)):
         sample = dataset.collater([dataset[i] for i in order[start : start + BATCH]])
+        words = float(sample["net_input"]["src_lengths"].double().mean()) - 1
         found = {}
         if turn == 0:
             for generator in generators.values():
@@ -43,9 +45,13 @@ def measure(run: Run, split: str, sentences: int, budgets: list[int]) -> list[di
         for budget in list(generators)[:: -1 if turn % 2 else 1]:
             began = time.process_time()
             found[budget] = generators[budget].generate(None, sample)
-            tally[budget]["seconds"] += time.process_time() - began
+            seconds = time.process_time() - began
+            tally[budget]["seconds"] += seconds
+            tally[budget]["batches"].append({"words": words, "seconds": seconds})
         for budget, lists in found.items():
-            tally[budget]["proved"] += sum(best["proved"] for best, *_ in lists)
+            proved = sum(best["proved"] for best, *_ in lists)
+            tally[budget]["proved"] += proved
+            tally[budget]["batches"][-1].update(sentences=len(lists), proved=proved)
             tally[budget]["better"] += sum(
                 float(a[0]["score"]) > float(b[0]["score"]) + CLOSE
                 for a, b in zip(lists, found[0], strict=True)
@@ -62,15 +68,36 @@ def _row(run: Run, budget: int, known: dict, plain: dict, sentences: int) -> dic
         "better_than_beam": round(100 * known["better"] / sentences, 1),
         "seconds": round(known["seconds"], 3),
         "time": round(known["seconds"] / plain["seconds"], 3),
+        "by_length": _by_length(known["batches"], plain["batches"]),
     }
     print(json.dumps(row), flush=True)
     return row
 
 
+def _by_length(batches: list[dict], plain: list[dict]) -> list[dict]:
+    """Of the sentences in order of length, in GROUPS parts of about the same number."""
+    groups = []
+    for part in range(GROUPS):
+        places = slice(part * len(batches) // GROUPS, (part + 1) * len(batches) // GROUPS)
+        here, beam = batches[places], plain[places]
+        if here:
+            count = sum(b["sentences"] for b in here)
+            groups.append(
+                {
+                    "words": round(sum(b["words"] * b["sentences"] for b in here) / count, 1),
+                    "proved": round(100 * sum(b["proved"] for b in here) / count, 1),
+                    "time": round(
+                        sum(b["seconds"] for b in here) / sum(b["seconds"] for b in beam), 2
+                    ),
+                }
+            )
+    return groups
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="runs/<dataset>")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[100, 200, 400, 1000])
+    parser.add_argument("--budgets", type=int, nargs="+", default=[200, 400, 1000, 2000])
     parser.add_argument("--split", default="test")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--json", type=Path)

@@ -15,7 +15,7 @@ from . import strategies
 from .beams import Beams, Candidates, HostCandidates, NextRows, merge
 from .decoder_states import DecoderStates
 from .errors import GenerationError
-from .exact_search import TOKENS, ExactSearch
+from .exact_search import LIKELY, NARROW, TOKENS, ExactSearch
 from .hypotheses import to_hypotheses
 from .next_tokens import Answer, NextTokens
 from .prefix_tree import PrefixTree
@@ -42,6 +42,9 @@ class BatchSearch:
         )
         self.is_plain = strategies.is_plain(self.strategy)
         self.output = settings.output()
+        # Before an exact search for the best hypothesis, the beam only has to find a good one.
+        self.is_narrow = settings.seeks_one and self.output.only_falls
+        self.enough = min(NARROW, settings.beam_size) if self.is_narrow else settings.beam_size
         self.states = DecoderStates(settings.model, sample["net_input"])
         self.next = NextTokens(settings, self.output, self.states, prefix_tokens, self.max_len)
         # fairseq ends a sentence when `beam` hypotheses have. Of a sparse model's few candidates
@@ -65,7 +68,7 @@ class BatchSearch:
         self.recorded: list[tuple[int, Tensor, Tensor]] = []
         self.tree = PrefixTree()
         n = len(source)
-        self.tree.add([-1] * n, [bos] * n, [0.0] * n, range(n))
+        self.tree.add([-1] * n, bos, 0.0, range(n))
 
     def run(self) -> list[list[dict]]:
         for step in range(self.max_len + 1):  # one more than tokens, for EOS
@@ -146,6 +149,10 @@ class BatchSearch:
         last = eos if strategies.keeps_places(self.strategy) else eos | ~finite
         order = last[:, : found.usable].argsort(1, kind="stable")[:, :beam]
         live = np.take_along_axis(finite & ~eos, order, 1)
+        if self.is_narrow:
+            live[:, self.enough :] &= (
+                np.take_along_axis(found.score, order, 1)[:, self.enough :] > LIKELY
+            )
         pruned = finite & ~ended
         np.put_along_axis(pruned, order, np.take_along_axis(pruned, order, 1) & ~live, 1)
         best = np.where(pruned, found.score, -math.inf).max(1)
@@ -155,14 +162,13 @@ class BatchSearch:
         return ended, order, live
 
     def _finish(self, step: int, found: HostCandidates, ended: np.ndarray) -> None:
-        settings = self.settings
         if self.lengths is not None:  # ends that come too late do not count
             limits = np.array([self.lengths[number] for number in self.running])
             ended = ended & (step <= limits)[:, None]
         for index, position in zip(*ended.nonzero(), strict=True):
             sentence = self.sentences[self.running[index]]
             hypothesis = self._closed(found, index, position)
-            if len(sentence.finished) < settings.beam_size:
+            if len(sentence.finished) < self.settings.beam_size:
                 sentence.add(hypothesis)
             elif self.outlasts_a_full_list:
                 sentence.add_to_full(hypothesis)
@@ -218,7 +224,7 @@ class BatchSearch:
         settings = self.settings
         if best == -math.inf:
             return True
-        if len(sentence.finished) >= settings.beam_size:
+        if len(sentence.finished) >= self.enough:
             waits = self.outlasts_a_full_list and sentence.awaits_better(settings.nbest, best)
             return not waits
         if self.lengths is not None and step >= self.lengths[number]:
@@ -258,11 +264,10 @@ class BatchSearch:
         )
         score = np.where(live[chosen], score, -math.inf)
         rows = NextRows(sentence, slot, parents, token, score, len(remaining))
-        owner = self.running[sentence].tolist()
-        above = (self.beams.first_node + parents).tolist()
-        first = self.tree.add(above, token.tolist(), score.tolist(), owner)
+        owner = self.running[sentence]
+        first = self.tree.add(self.beams.first_node + parents, token, score, owner)
         self.beams, order_of_states = self.beams.extend(rows, first, dtype)
-        moved = old_owner != owner
+        moved = not np.array_equal(old_owner, owner)
         if moved or not np.array_equal(parents, np.arange(len(parents))):
             self.states.reorder(order_of_states, moved)
 

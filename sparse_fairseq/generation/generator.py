@@ -115,47 +115,50 @@ class SparseSequenceGenerator(nn.Module):
             raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
         _check_choice("--end-search", end_search, END_SEARCH)
         _check_choice("--score-normalization", score_normalization, SCORE_NORMALIZATIONS)
-        _check_choice("--decision", decision, DECISIONS)
-        _check_choice("--utility", utility, UTILITIES)
-        self.model = models if isinstance(models, EnsembleModel) else EnsembleModel(models)
-        self.model.eval()
-        self.tgt_dict = tgt_dict
-        self.pad, self.unk = tgt_dict.pad(), tgt_dict.unk()
-        self.eos = tgt_dict.eos() if eos is None else eos
-        self.symbols_to_strip_from_output = {*(symbols_to_strip_from_output or ()), self.eos}
-        self.vocab_size = len(tgt_dict)
+        self._set_models(models, lm_model, lm_weight)
+        self._set_dictionary(tgt_dict, eos, symbols_to_strip_from_output)
         self.beam_size = min(beam_size, self.vocab_size - 1)  # padding is never selected
-        self.exact_budget, self.enumerate_mass = exact_budget, enumerate_mass
-        self.decision, self.utility = decision, utility
-        self.to_text = to_text or tgt_dict.string
-        self.nbest = nbest or self.beam_size
-        if not exact_budget:
-            self.nbest = min(self.nbest, self.beam_size)
-        self.max_len_a, self.max_len_b = max_len_a, max_len_b
-        self.max_len = max_len or self.model.max_decoder_positions()
-        self.min_len = min_len
-        self.temperature = temperature
-        self.match_source_len = match_source_len
-        self.ranking = Ranking(normalize_scores, len_penalty)
-        self.rules = TokenRules(
-            self.pad,
-            self.unk,
-            self.eos,
-            unk_penalty,
-            min_len,
-            _indices(tgt_dict, tokens_to_suppress),
-            no_repeat_ngram_size,
-        )
         self.search = search.BeamSearch(tgt_dict) if search_strategy is None else search_strategy
         strategies.check(self.search, self.beam_size, self.vocab_size)
+        self.max_len_a, self.max_len_b, self.min_len = max_len_a, max_len_b, min_len
+        self.max_len = max_len or self.model.max_decoder_positions()
+        self.temperature, self.match_source_len = temperature, match_source_len
+        self.ranking = Ranking(normalize_scores, len_penalty)
+        suppressed = _indices(tgt_dict, tokens_to_suppress)
+        ids = (self.pad, self.unk, self.eos)
+        self.rules = TokenRules(*ids, unk_penalty, min_len, suppressed, no_repeat_ngram_size)
+        self.score_normalization, self.end_search = score_normalization, end_search
+        self.return_support = return_support
+        self._set_decision(decision, utility, to_text)
+        self._set_exact_search(exact_budget, enumerate_mass, nbest)
+
+    def _set_models(self, models, lm_model, lm_weight: float) -> None:
+        self.model = models if isinstance(models, EnsembleModel) else EnsembleModel(models)
+        self.model.eval()
         self.lm_model, self.lm_weight = lm_model, lm_weight
         if lm_model is not None:
             lm_model.eval()
-        self._check_exact_search()
-        self.score_normalization, self.end_search = score_normalization, end_search
-        self.return_support = return_support
+
+    def _set_dictionary(self, tgt_dict, eos: int | None, symbols_to_strip) -> None:
+        self.tgt_dict, self.vocab_size = tgt_dict, len(tgt_dict)
+        self.pad, self.unk = tgt_dict.pad(), tgt_dict.unk()
+        self.eos = tgt_dict.eos() if eos is None else eos
+        self.symbols_to_strip_from_output = {*(symbols_to_strip or ()), self.eos}
         made_up = [i for i, s in enumerate(tgt_dict.symbols) if s.startswith("madeupword")]
         self._made_up = torch.tensor(made_up, dtype=torch.long)
+
+    def _set_decision(self, decision: str, utility: str, to_text) -> None:
+        _check_choice("--decision", decision, DECISIONS)
+        _check_choice("--utility", utility, UTILITIES)
+        self.decision, self.utility = decision, utility
+        self.to_text = to_text or self.tgt_dict.string
+
+    def _set_exact_search(self, budget: int, mass: float | None, nbest: int | None) -> None:
+        self.exact_budget, self.enumerate_mass = budget, mass
+        self.nbest = nbest or self.beam_size
+        if not budget:
+            self.nbest = min(self.nbest, self.beam_size)
+        self._check_exact_search()
 
     def cuda(self):
         self.model.cuda()
@@ -205,7 +208,7 @@ class SparseSequenceGenerator(nn.Module):
         models = list(self.model.models)
         known = all(sums_to_one(model) for model in models)
         renormalize = self.score_normalization == "renormalize" and not known
-        plain = self.lm_model is None and not renormalize and not self.return_support
+        plain = self.lm_model is None and not self.return_support
         usual = self.model.has_encoder() and self.model.has_incremental_states()
         if self.enumerate_mass is not None and (
             not (known or renormalize) or self.rules.unk_penalty != 0
@@ -224,6 +227,12 @@ class SparseSequenceGenerator(nn.Module):
             outlasts_a_full_list=self.end_search == "ahead"
             or (self.end_search == "auto" and any(is_sparse(model) for model in models)),
         )
+
+    @property
+    def seeks_one(self) -> bool:
+        """Whether exact search is to find the best hypothesis, and no other."""
+        usual = self.decision == "map" and self.enumerate_mass is None
+        return self.exact_budget > 0 and self.nbest == 1 and usual
 
     def longest(self, source: Tensor, source_lengths: Tensor) -> int:
         """The largest number of tokens before EOS."""

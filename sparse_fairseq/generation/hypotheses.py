@@ -58,7 +58,7 @@ def _tokens(ended: Ended, tree: PrefixTree, eos: int) -> list[int]:
 
 def _scores(ended: Ended, tree: PrefixTree) -> list[float]:
     """Of each token; −inf from the first that the models hold impossible."""
-    end = ended.total - tree.total[ended.node] if ended.status == "finished" else -math.inf
+    end = ended.total - float(tree.total[ended.node]) if ended.status == "finished" else -math.inf
     return [*tree.scores(ended.node), *[-math.inf] * len(ended.rest), end]
 
 

@@ -69,8 +69,9 @@ class NextTokens:
         logits, attention = self.states.logits(tokens)
         transform = transform_of(settings.model.single_model)
         # The one token that is forbidden may be among the best.
+        k = min(k + 1, logits.shape[1])
         scores, best = shortlist(
-            logits, transform, min(k + 1, logits.shape[1]), settings.temperature
+            logits, transform, k, settings.temperature, self.output.renormalize
         )
         return Answer(scores.masked_fill(best == settings.pad, -math.inf), best, attention)
 

@@ -1,52 +1,72 @@
 """All prefixes that the models were asked about, on the host, as a tree."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import numpy as np
+
+COLUMNS = {"parent": np.int64, "token": np.int64, "total": np.float64, "sentence": np.int64}
 
 
-@dataclass
 class PrefixTree:
     """A node is a prefix: its parent's, and one token more. Parents come before children; a
-    sentence's root is the empty prefix."""
+    sentence's root is the empty prefix, and its parent is -1."""
 
-    parent: list[int] = field(default_factory=list)
-    token: list[int] = field(default_factory=list)
-    total: list[float] = field(default_factory=list)  # the sum of log-scores
-    sentence: list[int] = field(default_factory=list)
+    def __init__(self):
+        self._columns = {name: np.empty(256, dtype) for name, dtype in COLUMNS.items()}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self.parent)
+        return self._count
 
-    def add(
-        self,
-        parents: Iterable[int],
-        tokens: Iterable[int],
-        totals: Iterable[float],
-        sentences: Iterable[int],
-    ) -> int:
+    @property
+    def parent(self) -> np.ndarray:
+        return self._columns["parent"][: self._count]
+
+    @property
+    def token(self) -> np.ndarray:
+        return self._columns["token"][: self._count]
+
+    @property
+    def total(self) -> np.ndarray:
+        """The sum of log-scores."""
+        return self._columns["total"][: self._count]
+
+    @property
+    def sentence(self) -> np.ndarray:
+        return self._columns["sentence"][: self._count]
+
+    def add(self, parents, tokens, totals, sentences) -> int:
         """Returns the number of the first new node; the others follow."""
-        first = len(self)
-        self.parent.extend(parents)
-        self.token.extend(tokens)
-        self.total.extend(totals)
-        self.sentence.extend(sentences)
+        first, self._count = self._count, self._count + len(parents)
+        values = (parents, tokens, totals, sentences)
+        for (name, column), new in zip(self._columns.items(), values, strict=True):
+            if self._count > len(column):
+                column = self._columns[name] = np.resize(column, 2 * self._count)
+            column[first : self._count] = new
         return first
+
+    def paths(self, nodes: np.ndarray, length: int) -> np.ndarray:
+        """[nodes, length]: the nodes from the root to each of these, whose depth is length - 1."""
+        paths = np.empty((len(nodes), length), np.int64)
+        for depth in reversed(range(length)):
+            paths[:, depth] = nodes
+            nodes = self.parent[nodes]
+        return paths
 
     def path(self, node: int) -> list[int]:
         """The nodes from the root to this one."""
         nodes = []
         while node >= 0:
-            nodes.append(node)
+            nodes.append(int(node))
             node = self.parent[node]
         return nodes[::-1]
 
     def tokens(self, node: int) -> list[int]:
         """With the token that starts the sentence."""
-        return [self.token[n] for n in self.path(node)]
+        return self.token[self.path(node)].tolist()
 
     def scores(self, node: int) -> list[float]:
         """Of each token after the one that starts the sentence."""
-        totals = [self.total[n] for n in self.path(node)]
+        totals = self.total[self.path(node)].tolist()
         pairs = zip(totals[1:], totals, strict=False)
         return [t if t == -math.inf else t - before for t, before in pairs]

@@ -56,9 +56,14 @@ def _is_softmax(model) -> bool:
 
 
 def shortlist(
-    logits: Tensor, transform: OutputTransform, k: int, temperature: float = 1.0
+    logits: Tensor,
+    transform: OutputTransform,
+    k: int,
+    temperature: float = 1.0,
+    renormalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The k largest log-scores of each row of logits [rows, vocabulary], and their tokens."""
+    """The k largest log-scores of each row of logits [rows, vocabulary], and their tokens;
+    `renormalized`: of scores that are divided by their sum."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if temperature != 1:
         logits = logits / temperature
@@ -67,6 +72,8 @@ def shortlist(
         scores = logits.log_softmax(1).gather(1, tokens)  # one pass; torch's logsumexp needs more
     elif transform.kind == "alpha_relu":
         scores = transform.log_scores(values)
+        if renormalized:
+            scores = _renormalized(logits, scores, transform)
     else:
         scores = _entmax(logits, values, tokens, transform).log()
     return scores[:, :k], tokens[:, :k]
@@ -81,6 +88,17 @@ def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, transform: OutputTra
         if len(unsure):
             p[unsure] = transform.scores(logits[unsure]).gather(1, tokens[unsure])
     return p
+
+
+def _renormalized(logits: Tensor, scores: Tensor, transform: OutputTransform) -> Tensor:
+    """log(p / Σp) from the largest log-scores of each row. Their sum is the row's if the smallest
+    of them is zero."""
+    total = scores.logsumexp(1)
+    if scores.shape[1] < logits.shape[1]:
+        unsure = (scores[:, -1] > -math.inf).nonzero().squeeze(1)
+        if len(unsure):
+            total[unsure] = transform.log_scores(logits[unsure]).logsumexp(1)
+    return scores - total.masked_fill(total == -math.inf, 0.0).unsqueeze(1)
 
 
 def top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:

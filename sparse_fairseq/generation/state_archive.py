@@ -10,8 +10,11 @@ transformer 2 · layers · dimensions numbers.
 
 import copy
 
+import numpy as np
 import torch
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from .decoder_states import DecoderStates
@@ -62,9 +65,17 @@ class ModelArchive:
         self.prefix = [m for m in attention if not m.encoder_decoder_attention]
         self.prefix_rows = [{key: Rows() for key in KEYS} for _ in self.prefix]
         self.source_caches: list[dict] = []
+        self.buffers: dict[tuple, Tensor] = {}
         self.other_rows: dict[str, list[Rows]] = {}
         self.other_dims: dict[str, list[int]] = {}
         self.other_examples: dict[str, object] = {}
+        # After the first step, these look at nothing of the source but their attentions' caches.
+        self.has_all_of_source = (
+            isinstance(decoder, TransformerDecoderBase)
+            and type(decoder).extract_features_scriptable
+            is TransformerDecoderBase.extract_features_scriptable
+            and all(type(m).forward is TransformerDecoderLayerBase.forward for m in decoder.layers)
+        )
 
     def start(self, state: dict, rows: int) -> None:
         """Looks at the state after the first step, which has one row for each sentence."""
@@ -110,18 +121,34 @@ class ModelArchive:
         prefix = [rows[key] for rows in self.prefix_rows for key in KEYS]
         return prefix + [table for tables in self.other_rows.values() for table in tables]
 
+    def _gather(self, table: Tensor, index: Tensor, name: tuple) -> Tensor:
+        """table[index], into the same memory each time: fresh pages cost more than the copy."""
+        buffer = self.buffers.get(name)
+        size = len(index) * table[0].numel()
+        if buffer is None or len(buffer) < size:
+            buffer = self.buffers[name] = table.new_empty(2 * size)
+        out = buffer[:size].view(len(index), *table.shape[1:])
+        return torch.index_select(table, 0, index, out=out)
+
     def state_of(self, paths: Tensor, sentences: Tensor) -> dict:
         """The state after the prefixes whose nodes are `paths` [rows, tokens]."""
         state: dict = {}
         for module, cache in zip(self.source, self.source_caches, strict=True):
             chosen = {
-                k: None if v is None else v.index_select(0, sentences) for k, v in cache.items()
+                k: None if v is None else self._gather(v, sentences, (module, k))
+                for k, v in cache.items()
             }
             module._set_input_buffer(state, chosen)
-        for module, rows in zip(self.prefix, self.prefix_rows, strict=True):
+        heads = [rows[KEYS[0]].table().shape[1] for rows in self.prefix_rows]
+        for module, rows, count in zip(self.prefix, self.prefix_rows, heads, strict=True):
+            # The rows of a table [nodes · heads, dimensions], in the order of a cache.
+            head = torch.arange(count, device=paths.device).unsqueeze(1)
+            index = (paths.unsqueeze(1) * count + head).flatten()
             cache: dict = {"prev_key_padding_mask": None}
             for key in KEYS:
-                cache[key] = rows[key].table()[paths].transpose(1, 2).contiguous()
+                table = rows[key].table()
+                found = self._gather(table.reshape(-1, table.shape[2]), index, (module, key))
+                cache[key] = found.view(len(paths), table.shape[1], paths.shape[1], -1)
             module._set_input_buffer(state, cache)
         last = paths[:, -1]
         for key, tables in self.other_rows.items():
@@ -145,7 +172,7 @@ class StateArchive:
         models = states.ensemble.models if cached else []
         self.models = [ModelArchive(model.decoder) for model in models]
         self.attention, self.support = Rows(), Rows()
-        self.paths: dict[int, list[int]] = {}  # places of the nodes up to each that was kept
+        self.places = np.empty(0, np.int64)  # of the nodes, after a `keep`
         self.count = 0
 
     def add(self, step: int, rows: int, attention: Tensor | None, support: Tensor | None) -> None:
@@ -160,43 +187,55 @@ class StateArchive:
             self.support.add(support)
         self.count += rows
 
-    def keep(self, nodes: list[int], parents: list[int]) -> None:
-        """Forgets all others; parents come before children."""
-        places = torch.tensor(nodes, device=self.device)
+    def keep(self, nodes: np.ndarray, among: int) -> None:
+        """Forgets all others of so many."""
+        places = torch.from_numpy(nodes).to(self.device)
         for archive in self.models:
             archive.keep(places)
         for rows in (self.attention, self.support):
             rows.keep(places)
-        self.count = 0
-        self._locate(nodes, parents)
+        self.places = np.full(2 * among, -1)
+        self.places[nodes] = np.arange(len(nodes))
         self.count = len(nodes)
 
-    def _locate(self, nodes: list[int], parents: list[int]) -> None:
-        for place, (node, parent) in enumerate(zip(nodes, parents, strict=True), self.count):
-            self.paths[node] = [*self.paths.get(parent, ()), place]
-
-    def file(self, nodes: list[int], parents: list[int], step: int, attention, support) -> None:
+    def file(self, nodes: np.ndarray, step: int, attention, support) -> None:
         """As `add`, for nodes that come after a `keep`."""
-        self._locate(nodes, parents)
+        if (most := int(nodes.max())) >= len(self.places):
+            self.places = np.resize(self.places, 2 * most + 1)
+        self.places[nodes] = np.arange(self.count, self.count + len(nodes))
         self.add(step, len(nodes), attention, support)
 
-    def restore(self, nodes: list[int], sentences: list[int]) -> None:
-        """Prepares the models for the tokens after those of these nodes (-1: the first)."""
-        order = torch.tensor(sentences, device=self.device)
+    def restore(self, paths: np.ndarray, sentences: np.ndarray) -> None:
+        """Prepares the models for the tokens after those of `paths` [rows, nodes]."""
+        order = torch.from_numpy(sentences).to(self.device)
         ensemble = self.states.ensemble
-        self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
-        if nodes[0] < 0 or not self.models:
+        if not paths.shape[1] or not self.models:
+            self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
             self.states.incremental = [{} for _ in ensemble.models]
             return
-        paths = torch.tensor([self.paths[node] for node in nodes], device=self.device)
-        self.states.incremental = [archive.state_of(paths, order) for archive in self.models]
+        if all(archive.has_all_of_source for archive in self.models):
+            self.states.encoder_outs = [_of_shape(out, len(order)) for out in self.source]
+        else:
+            self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
+        places = torch.from_numpy(self.places[paths]).to(self.device)
+        self.states.incremental = [archive.state_of(places, order) for archive in self.models]
 
-    def history(self, rows: Rows, node: int) -> Tensor | None:
-        """[..., tokens] what was recorded of a prefix."""
+    def history(self, rows: Rows, path: list[int]) -> Tensor | None:
+        """[..., tokens] what was recorded of the prefix with these nodes."""
         if rows.buffer is None:
             return None
-        places = torch.tensor(self.paths[node], device=self.device)
+        places = torch.from_numpy(self.places[path]).to(self.device)
         return rows.table()[places].movedim(0, -1)
+
+
+def _of_shape(encoder_out: dict, rows: int) -> dict:
+    """Something with so many rows, for a decoder that only asks how many there are."""
+    out, mask = encoder_out["encoder_out"], encoder_out["encoder_padding_mask"]
+    return {
+        **{name: [] for name in encoder_out},
+        "encoder_out": [x[:, :1].expand(-1, rows, -1) for x in out],
+        "encoder_padding_mask": [x[:1].expand(rows, -1) for x in mask],
+    }
 
 
 def _leaves(value) -> list[Tensor]:

@@ -104,6 +104,28 @@ def test_exact_search_enumeration_and_expected_utility(trained):
     assert "--enumerate needs probabilities" in refused.err.splitlines()[-1]
 
 
+def test_what_exact_search_refuses_is_one_line(trained):
+    data, paths, _ = trained
+    refused = {
+        "--sampling": "--exact-search is for beam search",
+        "--diverse-beam-groups=1": "--exact-search is for beam search",
+        "--diversity-rate=0.5": "--exact-search is for beam search",
+        "--match-source-len": "--exact-search is for beam search",
+        "--constraints": "--exact-search is for beam search",
+        "--exact-budget=-1": "--exact-budget must not be negative",
+        "--enumerate=1.5": "--enumerate must be above 0 and at most 1",
+    }
+    found = together(
+        *(
+            lambda flag=flag: generate(data, paths["entmax15"], "--exact-search", flag, ok=False)
+            for flag in refused
+        )
+    )
+    for one, message in zip(found, refused.values(), strict=True):
+        assert one.code == 1 and "Traceback" not in one.err
+        assert one.err.splitlines()[-1].startswith(f"sparse_fairseq: error: {message}")
+
+
 def test_softmax_prints_what_stock_fairseq_prints(trained):
     data, paths, _ = trained
     for args in (["--beam=5", "--nbest=5", "--lenpen=0.6"], ["--score-reference"]):

@@ -141,6 +141,12 @@ def test_what_exact_search_cannot_do_is_one_line(model, flags, args, message):
         build(make_task(**flags), model, **args)
 
 
+def test_exact_search_refuses_a_language_model(model):
+    extra = {"lm_model": torch.nn.Identity()}
+    with pytest.raises(UsageError, match="--exact-search does not work with a language model"):
+        make_task(exact_search=True).build_generator([model], Namespace(), None, extra)
+
+
 def test_the_output_is_asked_when_decoding(task, model):
     """--eval-bleu builds its generator before the model knows its criterion."""
     generator, transform = build(task, model), model.decoder.output_transform
