@@ -1,6 +1,7 @@
 """Exact search beside plain beam search: proved translations, and what they cost.
 
-    python -m experiments.bench.exact_search runs/<dataset> [--budgets 100 400] [--json FILE]
+    python -m experiments.bench.exact_search runs/<dataset> [--budgets 400 1000] [--json FILE]
+        [--figure FILE]
 
 Batch by batch, plain beam search and exact search with each budget take turns on the same
 sentences; one thread, CPU time of the process. Ranked by the sum of log-scores; α-ReLU's scores are
@@ -94,13 +95,46 @@ def _by_length(batches: list[dict], plain: list[dict]) -> list[dict]:
     return groups
 
 
+def draw(rows: list[dict], path: Path) -> None:
+    """Proved translations and time by length, a line for each budget, a column for each system."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    figure, axes = plt.subplots(
+        2, len(systems), figsize=(2.6 * len(systems), 4.2), sharey="row", squeeze=False
+    )
+    for column, system in zip(axes.T, systems, strict=True):
+        for row in (row for row in rows if row["system"] == system):
+            words = [group["words"] for group in row["by_length"]]
+            label = f"budget {row['budget']:,}" if row["budget"] else "beam alone"
+            for place, key in zip(column, ("proved", "time"), strict=True):
+                values = [group[key] for group in row["by_length"]]
+                place.plot(words, values, "o-", markersize=3, label=label)
+        column[0].set_title(system, fontsize=9)
+        column[1].set_xlabel("words of the source", fontsize=8)
+    axes[0, 0].set_ylabel("proved, %", fontsize=8)
+    axes[1, 0].set_ylabel("CPU time, beam 5 = 1", fontsize=8)
+    axes[0, 0].legend(fontsize=6)
+    for place in axes.flat:
+        place.grid(alpha=0.3)
+        place.set_ylim(bottom=0)
+        place.tick_params(labelsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="runs/<dataset>")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[200, 400, 1000, 2000])
+    parser.add_argument("--budgets", type=int, nargs="+", default=[400, 1000, 2000])
     parser.add_argument("--split", default="test")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path, help="default: beside the JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = find_runs(options.runs.parent, options.runs.name)
@@ -117,7 +151,9 @@ def main() -> None:
     path = options.json or RESULTS / f"exact_search_{options.runs.name}.json"
     made = {"beam": BEAM, "batch": BATCH, "split": options.split, "clock": "cpu", "threads": 1}
     write_json(path, {**made, **provenance(), "date": now(), "rows": rows})
-    print(f"written: {path}")
+    figure = options.figure or path.with_suffix(".png")
+    draw(rows, figure)
+    print(f"written: {path}, {figure}")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,17 @@ def test_equals_the_transform_of_everything(output, scale, k, temperature):
     assert ((scores == -math.inf) == (everything.gather(1, tokens) == -math.inf)).all()
 
 
+@pytest.mark.parametrize("tau", [-1.0, 0.5, 1.5, 9.0])  # support: wider than the list … none
+@pytest.mark.parametrize("size", [20, 4000])
+def test_shortlist_of_renormalized_scores(size, tau):
+    logits = 1.5 * torch.randn(6, size, generator=torch.Generator().manual_seed(size))
+    transform = OutputTransform(OutputSettings("alpha_relu", 1.5, tau))
+    scores, tokens = shortlist(logits, transform, 10, 0.9, renormalized=True)
+    everything = renormalize(transform.log_scores(logits / 0.9))
+    torch.testing.assert_close(scores, everything.topk(10).values, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(scores, everything.gather(1, tokens), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("size", [5, 64, 640, 641, 5000, 5001, 32000])
 @pytest.mark.parametrize("k", [1, 5, 42])
 def test_top_k(size, k):
