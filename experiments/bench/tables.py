@@ -18,6 +18,8 @@ from experiments.paths import ROOT
 from experiments.systems import describe
 from sparse_fairseq.errors import UsageError
 
+from .proof_tables import proofs, proofs_by_length
+
 RESULTS = Path(__file__).parent / "results"
 DOCS = ROOT / "docs"
 PAGES = [DOCS / "benchmarks.md", DOCS / "results.md", DOCS / "explore.md", ROOT / "README.md"]
@@ -285,6 +287,10 @@ TABLES: dict[str, Callable[[], tuple[Cells, str]]] = {
     "suggestions": suggestions,
     "lists": lists,
     "headline": headline,
+    "proofs of the demo": lambda: proofs("demo_de_en"),
+    "proofs of the demo by length": lambda: proofs_by_length("demo_de_en"),
+    "proofs of Multi30k": lambda: proofs("multi30k_de_en"),
+    "proofs of Multi30k by length": lambda: proofs_by_length("multi30k_de_en"),
 }
 
 
