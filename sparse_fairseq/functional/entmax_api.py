@@ -6,6 +6,8 @@ nothing.
 docs/migrating-from-entmax.md lists the differences.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -106,58 +108,64 @@ def budget_bisect(X: Tensor, budget: float | Tensor = 2, dim: int = -1, n_iter: 
     return torch.where(everything, torch.ones_like(p), p)
 
 
-class Sparsemax(nn.Module):
-    def __init__(self, dim: int = -1, k: int | None = None) -> None:
+class _Applied(nn.Module):
+    """A function of this module with the arguments that its constructor was given."""
+
+    function: Callable[..., Tensor]
+
+    def __init__(self, **arguments) -> None:
         super().__init__()
-        self.dim, self.k = dim, k
+        self._names = tuple(arguments)
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    def applied(self, *inputs: Tensor) -> Tensor:
+        return self.function(*inputs, **{name: getattr(self, name) for name in self._names})
 
     def forward(self, X: Tensor) -> Tensor:
-        return sparsemax(X, self.dim, self.k)
+        return self.applied(X)
 
 
-class Entmax15(nn.Module):
+class Sparsemax(_Applied):
+    function = staticmethod(sparsemax)
+
     def __init__(self, dim: int = -1, k: int | None = None) -> None:
-        super().__init__()
-        self.dim, self.k = dim, k
-
-    def forward(self, X: Tensor) -> Tensor:
-        return entmax15(X, self.dim, self.k)
+        super().__init__(dim=dim, k=k)
 
 
-class SparsemaxBisect(nn.Module):
+class Entmax15(_Applied):
+    function = staticmethod(entmax15)
+
+    def __init__(self, dim: int = -1, k: int | None = None) -> None:
+        super().__init__(dim=dim, k=k)
+
+
+class SparsemaxBisect(_Applied):
+    function = staticmethod(sparsemax_bisect)
+
     def __init__(self, dim: int = -1, n_iter: int | None = None) -> None:
-        super().__init__()
-        self.dim, self.n_iter = dim, n_iter
-
-    def forward(self, X: Tensor) -> Tensor:
-        return sparsemax_bisect(X, self.dim)
+        super().__init__(dim=dim, n_iter=n_iter)
 
 
-class EntmaxBisect(nn.Module):
+class EntmaxBisect(_Applied):
+    function = staticmethod(entmax_bisect)
+
     def __init__(self, alpha: float | Tensor = 1.5, dim: int = -1, n_iter: int = 50) -> None:
-        super().__init__()
-        self.alpha, self.dim, self.n_iter = alpha, dim, n_iter
-
-    def forward(self, X: Tensor) -> Tensor:
-        return entmax_bisect(X, self.alpha, self.dim, self.n_iter)
+        super().__init__(alpha=alpha, dim=dim, n_iter=n_iter)
 
 
-class NormmaxBisect(nn.Module):
+class NormmaxBisect(_Applied):
+    function = staticmethod(normmax_bisect)
+
     def __init__(self, alpha: float | Tensor = 2, dim: int = -1, n_iter: int = 50) -> None:
-        super().__init__()
-        self.alpha, self.dim, self.n_iter = alpha, dim, n_iter
-
-    def forward(self, X: Tensor) -> Tensor:
-        return normmax_bisect(X, self.alpha, self.dim, self.n_iter)
+        super().__init__(alpha=alpha, dim=dim, n_iter=n_iter)
 
 
-class BudgetBisect(nn.Module):
+class BudgetBisect(_Applied):
+    function = staticmethod(budget_bisect)
+
     def __init__(self, budget: float | Tensor = 2, dim: int = -1, n_iter: int = 50) -> None:
-        super().__init__()
-        self.budget, self.dim, self.n_iter = budget, dim, n_iter
-
-    def forward(self, X: Tensor) -> Tensor:
-        return budget_bisect(X, self.budget, self.dim, self.n_iter)
+        super().__init__(budget=budget, dim=dim, n_iter=n_iter)
 
 
 # --- losses ---------------------------------------------------------------------------------
@@ -195,21 +203,18 @@ def normmax_bisect_loss(
     return (p * X.where(p > 0, 0.0)).sum(-1) - at_target + (1 - norm)
 
 
-class _Loss(nn.Module):
+class _Loss(_Applied):
     """``reduction`` is "elementwise_mean" (or "mean"), "sum" or "none"."""
 
-    def __init__(self, ignore_index: int = -100, reduction: str = "elementwise_mean") -> None:
-        super().__init__()
+    def __init__(self, ignore_index: int, reduction: str, **arguments) -> None:
+        super().__init__(**arguments)
         if reduction not in ("elementwise_mean", "mean", "sum", "none"):
             raise ValueError(f"reduction must be elementwise_mean, sum or none, got {reduction!r}")
         self.reduction, self.ignore_index = reduction, int(ignore_index)
 
-    def loss(self, X: Tensor, target: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def forward(self, X: Tensor, target: Tensor) -> Tensor:
+    def forward(self, X: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
         ignored = target == self.ignore_index
-        loss = self.loss(X, target.masked_fill(ignored, 0)).masked_fill(ignored, 0.0)
+        loss = self.applied(X, target.masked_fill(ignored, 0)).masked_fill(ignored, 0.0)
         if self.reduction == "none":
             return loss
         if self.reduction == "sum":
@@ -218,39 +223,35 @@ class _Loss(nn.Module):
 
 
 class SparsemaxLoss(_Loss):
+    function = staticmethod(sparsemax_loss)
+
     def __init__(
         self, k: int | None = None, ignore_index: int = -100, reduction: str = "elementwise_mean"
     ) -> None:
-        super().__init__(ignore_index, reduction)
-        self.k = k
-
-    def loss(self, X: Tensor, target: Tensor) -> Tensor:
-        return sparsemax_loss(X, target, self.k)
+        super().__init__(ignore_index, reduction, k=k)
 
 
 class SparsemaxBisectLoss(_Loss):
+    function = staticmethod(sparsemax_bisect_loss)
+
     def __init__(
         self, n_iter: int = 50, ignore_index: int = -100, reduction: str = "elementwise_mean"
     ) -> None:
-        super().__init__(ignore_index, reduction)
-        self.n_iter = n_iter
-
-    def loss(self, X: Tensor, target: Tensor) -> Tensor:
-        return sparsemax_bisect_loss(X, target, self.n_iter)
+        super().__init__(ignore_index, reduction, n_iter=n_iter)
 
 
 class Entmax15Loss(_Loss):
+    function = staticmethod(entmax15_loss)
+
     def __init__(
         self, k: int | None = 100, ignore_index: int = -100, reduction: str = "elementwise_mean"
     ) -> None:
-        super().__init__(ignore_index, reduction)
-        self.k = k
-
-    def loss(self, X: Tensor, target: Tensor) -> Tensor:
-        return entmax15_loss(X, target, self.k)
+        super().__init__(ignore_index, reduction, k=k)
 
 
 class EntmaxBisectLoss(_Loss):
+    function = staticmethod(entmax_bisect_loss)
+
     def __init__(
         self,
         alpha: float | Tensor = 1.5,
@@ -258,14 +259,12 @@ class EntmaxBisectLoss(_Loss):
         ignore_index: int = -100,
         reduction: str = "elementwise_mean",
     ) -> None:
-        super().__init__(ignore_index, reduction)
-        self.alpha, self.n_iter = alpha, n_iter
-
-    def loss(self, X: Tensor, target: Tensor) -> Tensor:
-        return entmax_bisect_loss(X, target, self.alpha, self.n_iter)
+        super().__init__(ignore_index, reduction, alpha=alpha, n_iter=n_iter)
 
 
 class NormmaxBisectLoss(_Loss):
+    function = staticmethod(normmax_bisect_loss)
+
     def __init__(
         self,
         alpha: float | Tensor = 2,
@@ -273,8 +272,4 @@ class NormmaxBisectLoss(_Loss):
         ignore_index: int = -100,
         reduction: str = "elementwise_mean",
     ) -> None:
-        super().__init__(ignore_index, reduction)
-        self.alpha, self.n_iter = alpha, n_iter
-
-    def loss(self, X: Tensor, target: Tensor) -> Tensor:
-        return normmax_bisect_loss(X, target, self.alpha, self.n_iter)
+        super().__init__(ignore_index, reduction, alpha=alpha, n_iter=n_iter)
