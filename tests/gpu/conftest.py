@@ -43,7 +43,7 @@ def small_blocks(monkeypatch):
 
     monkeypatch.setattr(launch, "LONGEST_TILE", {"product": 0, "power": 0})
     monkeypatch.setattr(launch, "LONGEST_MAPPING_TILE", 0)
-    sizes = {"alpha_relu": 32, "double": 16, "entmax": 32, "power": 32}
+    sizes = dict.fromkeys(launch.LONGEST_BLOCK, 32) | {"double": 16}
     monkeypatch.setattr(launch, "LONGEST_BLOCK", sizes)
 
 

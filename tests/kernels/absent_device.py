@@ -60,41 +60,55 @@ class AbsentDevice(DriverBase):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a compiled kernel takes of a multiprocessor."""
+    """What a compiled kernel takes of a multiprocessor, and how it goes to memory."""
 
     registers: int
     spilled: int  # instructions that touch local memory (NVIDIA), vector registers (AMD)
     shared: int  # bytes
-    widest_load: int  # bits
-    widest_store: int
+    loads: frozenset[int]  # bits that an instruction moves for a thread
+    stores: frozenset[int]
 
 
-def compiled_kernels(device: AbsentDevice, *modules) -> list:
-    """Every kernel that was compiled for a device, in the order of the modules."""
-    kernels = [
+def _kernels(*modules) -> list[triton.JITFunction]:
+    return [
         kernel
         for module in modules
         for kernel in vars(module).values()
         if isinstance(kernel, triton.JITFunction) and kernel.__name__.endswith("_kernel")
     ]
-    return [c for kernel in kernels for c in kernel.device_caches[device.index][0].values()]
+
+
+def compiled_kernels(device: AbsentDevice, *modules) -> list:
+    """Every kernel that was compiled for a device, in the order of the modules."""
+    launched = [one for one in _kernels(*modules) if device.index in one.device_caches]
+    return [c for kernel in launched for c in kernel.device_caches[device.index][0].values()]
+
+
+def forget_compiled(device: AbsentDevice, *modules) -> None:
+    for kernel in _kernels(*modules):
+        kernel.device_caches.pop(device.index, None)
 
 
 def resources(compiled) -> Resources:
-    if "cubin" in compiled.asm:
-        return _of_cubin(compiled)
+    return _of_cubin(compiled) if "cubin" in compiled.asm else _of_amdgcn(compiled)
+
+
+def _of_amdgcn(compiled) -> Resources:
     text = compiled.asm["amdgcn"]
 
     def number(name: str) -> int:
         return int(re.search(rf"\.{name}:\s+(\d+)", text)[1])
 
-    loads = re.findall(r"(?:global|buffer)_load_(dwordx4|dwordx2|dword)\b", text)
-    stores = re.findall(r"(?:global|buffer)_store_(dwordx4|dwordx2|dword)\b", text)
-    bits = {"dwordx4": 128, "dwordx2": 64, "dword": 32}
-    widths = (max((bits[found] for found in kind), default=0) for kind in (loads, stores))
+    def widths(kind: str) -> frozenset[int]:
+        """Of buffer instructions, which tensors under 2 GB have; global ones are a row's fields."""
+        bits = {"ubyte": 8, "ushort": 16, "short": 16, "dword": 32, "dwordx2": 64, "dwordx4": 128}
+        found = re.findall(rf"\bbuffer_{kind}_(?:format_)?(\w+)", text)
+        return frozenset(bits[name.removesuffix("_d16").removesuffix("_d16_hi")] for name in found)
+
     return Resources(
-        number("vgpr_count"), number("vgpr_spill_count"), compiled.metadata.shared, *widths
-    )
+        number("vgpr_count"), number("vgpr_spill_count"), compiled.metadata.shared,
+        widths("load"), widths("store"),
+    )  # fmt: skip
 
 
 def _of_cubin(compiled) -> Resources:
@@ -102,17 +116,23 @@ def _of_cubin(compiled) -> Resources:
         file.write(compiled.asm["cubin"])
         file.flush()
         usage = _run("cuobjdump", "-res-usage", file.name)
-        code = _run("nvdisasm", "-c", file.name)
-    registers = int(re.search(r"REG:(\d+)", usage)[1])
-    spilled = len(re.findall(r"\b(?:STL|LDL)\b", code))
-    widths = []
-    for kind in ("LDG", "STG"):
-        found = re.findall(rf"\b{kind}\.E(?:\.\w+)*", code)
-        sizes = (re.search(r"\.(256|128|64)", one) for one in found)
-        widths.append(max((int(size[1]) if size else 32 for size in sizes), default=0))
-    return Resources(registers, spilled, compiled.metadata.shared, *widths)
+        # Nothing spills without a stack; a stack may also hold return addresses.
+        stack = int(re.search(r"STACK:(\d+)", usage)[1])
+        code = _run("nvdisasm", "-c", file.name) if stack else ""
+    text = compiled.asm["ptx"]
+
+    def widths(kind: str) -> list[int]:
+        found = re.findall(rf"\b{kind}\.global\S*?(?:\.v(\d))?\.[bfsu](\d+)\s", text)
+        return [int(vector or 1) * int(bits) for vector, bits in found]
+
+    copies = re.findall(r"\bcp\.async\S*\.shared\.global\S* .*, 0x(\w+),", text)
+    return Resources(
+        int(re.search(r"REG:(\d+)", usage)[1]), len(re.findall(r"\b(?:STL|LDL)\b", code)),
+        compiled.metadata.shared,
+        frozenset(widths("ld") + [8 * int(size, 16) for size in copies]), frozenset(widths("st")),
+    )  # fmt: skip
 
 
 def _run(tool: str, *arguments: str) -> str:
-    done = subprocess.run([TOOLS / tool, *arguments], capture_output=True, text=True)
-    return done.stdout + done.stderr
+    done = subprocess.run([TOOLS / tool, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout

@@ -1,12 +1,13 @@
 """Every kernel as the launchers launch it, compiled for GPUs that are not here: it compiles, spills
-nothing, fits into shared memory, and loads and stores 16 bytes at a time."""
+nothing, fits into shared memory, and loads and stores as many bits at a time as its rows allow."""
 
 import functools
+import itertools
 
 import pytest
 import torch
 import triton
-from absent_device import TARGETS, AbsentDevice, Resources, compiled_kernels, resources
+from absent_device import TARGETS, AbsentDevice, compiled_kernels, forget_compiled, resources
 
 from sparse_fairseq.functional._triton import (
     _alpha_relu,
@@ -16,26 +17,46 @@ from sparse_fairseq.functional._triton import (
     launch,
     linear,
 )
-from sparse_fairseq.functional._triton.launch import Family, Target
+from sparse_fairseq.functional._triton._math import LINEAR, POWER, SQUARE, VALUE_ONLY
+from sparse_fairseq.functional._triton.launch import ALIGNMENT, Family, Target
 
 MODULES = (_alpha_relu, _entmax, _lists, _rescale)
 ROWS = 4
-# Gathered rows, scalars and masked tiles of products are not streamed.
-NOT_STREAMED = {
-    "states_of_lists_kernel",
-    "weights_of_lists_kernel",
-    "states_of_dense_kernel",
-    "weights_of_dense_kernel",
+# Bits of the widest load and store of what is no stream of scores. A thread has 8 numbers or more
+# of the weights and states that it gathers, but one of their sum.
+OF_LISTS = {
+    "states_of_lists_kernel": (128, 32),
+    "weights_of_lists_kernel": (128, 32),
+    "states_of_dense_kernel": (128, 128),
+    "weights_of_dense_kernel": (128, 128),
 }
+# What is not yet free of spills, and by how many instructions: the widest tile of sparsemax with
+# flags and smoothing, and the narrowest tile of sentences where powers are no products.
+SPILLING = {
+    ("sm_90", "entmax_loss_tile_kernel"): 4,
+    ("sm_90", "entmax_backward_tile_kernel"): 4,
+    ("sm_100", "entmax_tile_kernel"): 6,
+}
+FEW = 8  # of the configurations that `make test` does not compile
+RELU = [Family(alpha, 0.3) for alpha in (1.5, 2.0, 1.2, 1.02)]  # the last one in float64
+ENTMAX = [Family(alpha) for alpha in (1.5, 2.0, 1.2)]
+LONG = 32_768
 
 
-def losses(dtype, family: Family, classes: int) -> None:
+def losses(dtype, family: Family, classes: int, everything: bool = True) -> None:
     """One pass, and the backward pass from the scores."""
     z = torch.empty(ROWS, classes, dtype=dtype)
+    target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.1 * everything)
+    counted = torch.ones(classes, dtype=torch.bool) if everything else None
+    options = {"stats": everything, "counted": counted, "scale": torch.ones(1), "out": z}
+    fields = launch.loss_rows(z, target, family, **options)
+    launch.loss_gradient(z, target, family, fields, options["scale"])
+
+
+def values(dtype, family: Family, classes: int) -> None:
+    """Without a gradient, as in validation."""
     target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.0)
-    scale = torch.ones(1)
-    fields = launch.loss_rows(z, target, family, stats=True, scale=scale, out=z)
-    launch.loss_gradient(z, target, family, fields, scale)
+    launch.loss_rows(torch.empty(ROWS, classes, dtype=dtype), target, family, stats=True)
 
 
 def mapping(dtype, alpha: float | None, keys: int) -> None:
@@ -45,106 +66,176 @@ def mapping(dtype, alpha: float | None, keys: int) -> None:
     launch.entmax_gradients(p, p, alpha, eps, alpha is None)
 
 
-def layer(dtype, family: Family, classes: int, hidden: int = 64) -> None:
+def layer(dtype, family: Family, classes: int = 4096, hidden: int = 64) -> None:
+    """Lists; the products of smaller vocabularies launch what ``losses`` does."""
     h, weight = (torch.zeros(size, hidden, dtype=dtype) for size in (ROWS, classes))
     target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.0)
     options = {"stats": True, "counted": None, "lists": True, "needs": (True, True, True)}
     linear.linear_rows(h, weight, None, target, family, scale=torch.ones(ROWS), **options)
 
 
-def rescaling(dtype) -> None:
-    launch.rescale_(torch.empty(ROWS, 4096, dtype=dtype), torch.ones(1), torch.ones(1))
+def rescaling(dtype, classes: int) -> None:
+    launch.rescale_(torch.empty(ROWS, classes, dtype=dtype), torch.ones(1), torch.ones(1))
 
 
-# One configuration of every kernel, for `make test`; all others in `make test-slow`.
-MAIN = [
-    functools.partial(losses, family=Family(1.5, 0.3), classes=32_768),
-    functools.partial(losses, family=Family(1.5), classes=16_384),
-    functools.partial(losses, family=Family(1.5), classes=32_768),
-    functools.partial(mapping, alpha=1.5, keys=64),
-    functools.partial(mapping, alpha=None, keys=16_384),
-    functools.partial(layer, family=Family(1.5, 0.3), classes=4096),
-    functools.partial(layer, family=Family(1.5), classes=4096),
-    rescaling,
-]
-REST = [
-    *(
-        functools.partial(losses, family=family, classes=classes)
-        for family in (Family(1.2, 0.3), Family(1.02, 0.3), Family(2.0, 0.3))
-        for classes in (1000, 32_768)
-    ),
-    *(
-        functools.partial(losses, family=Family(alpha), classes=classes)
-        for alpha in (1.2, 1.5, 2.0)
-        for classes in (64, 1024, 8192, 16_384, 32_768)
-    ),
-    *(
-        functools.partial(mapping, alpha=alpha, keys=keys)
-        for alpha in (1.2, 1.5, 2.0, None)
-        for keys in (64, 1024, 8192, 32_768)
-    ),
-    *(
-        functools.partial(layer, family=family, classes=4096)
-        for family in (Family(1.2, 0.3), Family(2.0), Family(1.2))
-    ),
-]
+LOSS_WIDTHS = (*launch.LOSS_TILES, LONG)
+MAPPING_WIDTHS = (*launch.MAPPING_TILES, LONG)
+BLOCKS = (launch.SHORT_BLOCK, launch.LONGEST_BLOCK["alpha_relu"])
 
 
-def compile_all(target: str, configurations, dtypes) -> dict[str, Resources]:
-    """The resources of every kernel that the configurations launch, by name and options."""
+def configurations(losses_less: int, keys_less: int, cover: bool = False) -> list:
+    """Every width and every kind of α that the launchers know; or (``cover``) the narrowest and the
+    widest tile and block for each. Some classes or keys less: rows that are not aligned."""
+    blocks = BLOCKS[1:] if cover else BLOCKS
+    widths = (64, 8192, 16_384, LONG) if cover else LOSS_WIDTHS
+    keys = (32, launch.LONGEST_MAPPING_TILE, LONG) if cover else MAPPING_WIDTHS
+    return [
+        *(
+            functools.partial(losses, family=family, classes=classes - losses_less)
+            for families, widths_ in ((RELU, blocks), (ENTMAX, widths))
+            for family, classes in itertools.product(families, widths_)
+        ),
+        *(
+            functools.partial(mapping, alpha=alpha, keys=width - keys_less)
+            for alpha in (1.5, 2.0, 1.2, None)
+            for width in keys
+        ),
+        *(functools.partial(layer, family=family) for family in (*RELU, *ENTMAX)),
+        *(functools.partial(rescaling, classes=classes - losses_less) for classes in blocks),
+    ]
+
+
+def compile_all(target: str, launches, dtype) -> list:
+    """(name and options, compiled kernel) of all that the launches launch, each once."""
     device = AbsentDevice(target)
     before = triton.runtime.driver._active
+    forget_compiled(device, *MODULES)
     triton.runtime.driver.set_active(device)
     try:
-        for dtype in dtypes:
-            for configuration in configurations:
-                configuration(dtype)
+        for run in launches:
+            run(dtype)
     finally:
         triton.runtime.driver.set_active(before)
-    names = {}
-    for compiled in compiled_kernels(device, *MODULES):
-        options = {
-            name: compiled.src.constants.get((i,))
-            for i, name in enumerate(compiled.src.fn.arg_names)
-            if name.isupper()
-        }
-        types = ",".join(sorted(set(compiled.src.signature.values())))
-        names[f"{compiled.name} {options} {types}"] = resources(compiled)
+    return [(described(compiled), compiled) for compiled in compiled_kernels(device, *MODULES)]
+
+
+def options_of(compiled) -> dict:
+    return {
+        name: getattr(value, "value", value)
+        for i, name in enumerate(compiled.src.fn.arg_names)
+        if name.isupper() and (value := compiled.src.constants.get((i,))) is not None
+    }
+
+
+def described(compiled) -> str:
+    return f"{compiled.name} {options_of(compiled)}, {compiled.metadata.num_warps} warps"
+
+
+def score_bits(compiled, target: str, dtype) -> int:
+    """What a thread can move of a row at once, by construction: its part of the tile or block, 16
+    bytes at most; one score alone where rows do not begin at multiples of 16 bytes."""
+    options = options_of(compiled)
+    bits = torch.finfo(dtype).bits
+    if options["ALIGNED"] != ALIGNMENT:
+        return bits
+    threads = compiled.metadata.num_warps * TARGETS[target][0].warp_size
+    return min(128, bits * options.get("ROWS", 1) * options["BLOCK"] // threads)
+
+
+def check_width(compiled, found, target: str, dtype) -> None:
+    if compiled.name in OF_LISTS:
+        assert (max(found.loads), max(found.stores)) == OF_LISTS[compiled.name]
+        return
+    want = score_bits(compiled, target, dtype)
+    # Beside the scores there are numbers of a row, 32 bits, and class indices, 64.
+    others = {64} if dtype == torch.float32 else {32, 64}
+    if options_of(compiled).get("WRITE") != VALUE_ONLY.value:
+        assert max(found.stores - others) == want, (found, want)
+        assert dtype == torch.float32 or found.stores <= {want, 32}, (found, want)
+    if options_of(compiled).get("COUNTED"):  # and flags of classes, as many as a thread has
+        assert want in found.loads, (found, want)
+    else:
+        assert max(found.loads - others) == want, (found, want)
+        assert dtype == torch.float32 or found.loads <= {want, *others}, (found, want)
+
+
+def check(target: str, launches, dtype, spilled: int = 0) -> set[str]:
+    """The names of the kernels."""
+    names = set()
+    for name, compiled in compile_all(target, launches, dtype):
+        found = resources(compiled)
+        allowed = max(spilled, SPILLING.get((target, compiled.name), 0))
+        assert found.spilled <= allowed, (name, found)
+        assert found.registers <= 255 and found.shared <= TARGETS[target][1], (name, found)
+        check_width(compiled, found, target, dtype)
+        names.add(compiled.name)
     return names
 
 
-def check_resources(found: dict[str, Resources], target: str) -> None:
-    spilling = {name: each for name, each in found.items() if each.spilled}
-    assert not spilling, spilling
-    for name, each in found.items():
-        assert each.registers <= 255 and each.shared <= TARGETS[target][1], (name, each)
+KERNELS = {
+    name
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
+}
 
 
-def check_width(found: dict[str, Resources]) -> None:
-    for name, each in found.items():
-        if name.split()[0] not in NOT_STREAMED:
-            assert each.widest_load >= 128 and each.widest_store >= 128, (name, each)
+def test_no_row_takes_another_configuration():
+    """The widths above are all that there are."""
+    for rows, widths in ((launch.LOSS_TILES, LOSS_WIDTHS), (launch.MAPPING_TILES, MAPPING_WIDTHS)):
+        taken = {launch.tile_shape(n, rows) for n in range(1, max(rows) + 1)}
+        assert taken == {launch.tile_shape(n, rows) for n in widths if n <= max(rows)}
+    for kind in launch.LONGEST_BLOCK:
+        taken = {launch.block_size(n, kind) for n in range(1, 5000)}
+        assert taken == {launch.block_size(n, kind) for n in BLOCKS}
+    for n in range(max(launch.LOSS_TILES), LONG):
+        for kind in (SQUARE, LINEAR, POWER):
+            assert launch.entmax_block(n, kind) == launch.entmax_block(LONG, kind)
+    assert max(launch.LONGEST_TILE.values()) == max(launch.LOSS_TILES)
+    assert max(launch.MAPPING_TILES) == launch.LONGEST_MAPPING_TILE
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_main_configurations(target):
-    """In bfloat16, which models train in."""
-    found = compile_all(target, MAIN, [torch.bfloat16])
-    kernels = {
-        name
-        for module in MODULES
-        for name, value in vars(module).items()
-        if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
-    }
-    assert {name.split()[0] for name in found} == kernels  # none is forgotten
-    check_resources(found, target)
-    check_width(found)
+def test_defaults(target):
+    """bfloat16, which models train in; vocabularies that are padded as fairseq does; sentences of
+    any length; statistics and smoothing. Every width for one target, the extreme ones for all."""
+    launches = configurations(losses_less=0, keys_less=3, cover=target != "sm_80")
+    assert check(target, launches, torch.bfloat16) == KERNELS  # none is forgotten
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_float32(target):
+    """float16 is compiled like bfloat16: a kernel's code has a dtype in loads and stores alone."""
+    launches = configurations(losses_less=0, keys_less=3, cover=True)
+    assert check(target, launches, torch.float32) == KERNELS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
-def test_all_configurations(target, dtype):
-    """Not all of them load 128 bits at once: a short row has less for each thread, and a number of
-    classes that is no multiple of 16 is not aligned."""
-    check_resources(compile_all(target, [*MAIN, *REST], [dtype]), target)
+def test_all_widths(target, dtype):
+    assert check(target, configurations(losses_less=0, keys_less=3), dtype, FEW) == KERNELS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_float16_and_what_is_not_asked_for(target):
+    """No statistics, no smoothing, no gradient, and sentences of padded length."""
+    plain = [
+        functools.partial(run, family=family, classes=classes)
+        for families, widths in ((RELU, BLOCKS[1:]), (ENTMAX, (64, 8192, 16_384, LONG)))
+        for family, classes in itertools.product(families, widths)
+        for run in (functools.partial(losses, everything=False), values)
+    ]
+    launches = configurations(losses_less=0, keys_less=0, cover=True)
+    assert check(target, [*launches, *plain], torch.float16, FEW) == KERNELS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_vocabularies_that_are_not_padded(target):
+    """Rows of more than 8,192 classes are short of four registers or eight then."""
+    launches = configurations(losses_less=3, keys_less=3, cover=True)
+    wide = [run for run in launches if run.keywords.get("classes") == 16_381]
+    check(target, [run for run in launches if run not in wide], torch.bfloat16, FEW)
+    check(target, wide, torch.bfloat16, spilled=4 * FEW)

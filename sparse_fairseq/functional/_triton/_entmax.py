@@ -10,26 +10,31 @@ import triton.language as tl
 
 from ._lists import append_entries
 from ._math import (
-    CORRECT,
     DENSE,
     ENOUGH,
     FIELDS,
     INVERSE,
     LINEAR,
     LISTED,
-    LOSS,
     MAX_STEPS,
-    SCORE,
     SHIFT,
     SQUARE,
     STATE,
-    SUPPORT,
-    TOTAL,
     VALUE_ONLY,
     entmax_conjugate,
     entmax_powers,
     newton_start,
     newton_step,
+)
+from ._rows import (
+    in_support,
+    is_target,
+    load_block,
+    no_class,
+    scaled_difference,
+    store_block,
+    store_fields,
+    unusable,
 )
 
 
@@ -60,45 +65,46 @@ def _inverse(total):
 
 
 @triton.jit
-def _store_fields(
-    row_ptr, mask, live, wrong, loss, shift, state, inverse, support, p_target, correct,
+def _store_row(
+    row_ptr, row, mask, live, wrong, loss, shift, state, inverse, support, p_target, correct,
     STATS: tl.constexpr,
 ):  # fmt: skip
-    nan = float("nan")
-    tl.store(row_ptr + LOSS, tl.where(live, tl.where(wrong, nan, loss), 0.0), mask=mask)
-    tl.store(row_ptr + SHIFT, tl.where(wrong, nan, shift), mask=mask)
-    tl.store(row_ptr + STATE, state, mask=mask)
-    tl.store(row_ptr + INVERSE, inverse, mask=mask)
-    if STATS:
-        full = tl.where(inverse > 0.0, 1.0, 0.0)
-        tl.store(row_ptr + SUPPORT, support.to(tl.float32), mask=mask)
-        tl.store(row_ptr + TOTAL, tl.where(wrong, nan, full), mask=mask)
-        tl.store(row_ptr + SCORE, tl.where(wrong, nan, p_target), mask=mask)
-        tl.store(row_ptr + CORRECT, correct.to(tl.float32), mask=mask)
+    """The fields, with those that the backward pass needs beside."""
+    total = tl.where(inverse > 0.0, 1.0, 0.0)
+    store_fields(
+        row_ptr, row, mask, live, wrong, loss, shift, support, total, p_target, correct, STATS
+    )
+    tl.store(row_ptr + row * FIELDS + STATE, state, mask=mask)
+    tl.store(row_ptr + row * FIELDS + INVERSE, inverse, mask=mask)
 
 
-@triton.jit(do_not_specialize=["ignore_index"])
+@triton.jit
+def _tile(rows, classes, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """(row, column, is it one) of a program's tile [ROWS, BLOCK]."""
+    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    return row, col, (col < classes) & (row < rows)
+
+
+@triton.jit(do_not_specialize=["ignore_index", "z_row", "out_row", "rows", "classes"])
 def entmax_loss_tile_kernel(
     z_ptr, out_ptr, target_ptr, scale_ptr, counted_ptr, row_ptr,
     z_row, z_col, out_row, scale_row, rows, classes,
     eps, smoothing, negentropy, ignore_index,
     KIND: tl.constexpr, WRITE: tl.constexpr, STATS: tl.constexpr, SMOOTH: tl.constexpr,
-    COUNTED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    COUNTED: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Whole rows in registers: one read, one write. There are no lists here."""
-    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+    classes *= ALIGNED
+    row, col, inside = _tile(rows, classes, ROWS, BLOCK)
     here = row < rows
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (col < classes) & here
-    at = col.to(tl.int64)
     y = tl.load(target_ptr + row, mask=here, other=ignore_index)
     live = (y != ignore_index) & here
-    hit = (col == y) & live
-    z = tl.load(z_ptr + row * z_row + at * z_col, mask=inside & live, other=float("-inf"))
-    z = z.to(tl.float32)
+    hit = is_target(col, y, live)
+    place = z_ptr + row * z_row * ALIGNED + col.to(tl.int64) * z_col
+    z = tl.load(place, mask=inside & live, other=float("-inf")).to(tl.float32)
     top = tl.max(z, 1, keep_dims=True)
-    wrong = tl.max((~(z < float("inf"))).to(tl.int32), 1, keep_dims=True) > 0
-    wrong |= live & ((y < 0) | (y >= classes))
+    wrong = (tl.max(unusable(z), 1, keep_dims=True) > 0) | no_class(y, live, classes)
     shift = tl.where(top > float("-inf"), top, 0.0)
     u = z - shift
     state, total = _newton_tile(u, eps, KIND, ROWS)
@@ -109,25 +115,22 @@ def entmax_loss_tile_kernel(
     score = tl.sum(p * tl.maximum(u, -1.0 / eps), 1, keep_dims=True)
     u_target = tl.sum(tl.where(hit, u, 0.0), 1, keep_dims=True)
     peak = 1.0 - smoothing
-    rest = smoothing / classes
     loss = entmax_conjugate(score, tl.where(total > 0.0, total, 1.0), state, eps, KIND)
     loss += negentropy - peak * u_target
     if SMOOTH:
         loss -= smoothing * (tl.sum(tl.where(inside, u, 0.0), 1, keep_dims=True) / classes)
-    counts = p != 0.0
-    if COUNTED:
-        counts &= tl.load(counted_ptr + col, mask=col < classes, other=0) != 0
-    _store_fields(
-        row_ptr + row * FIELDS, here, live, wrong, loss, shift, state, inverse,
-        tl.sum(counts.to(tl.int32), 1, keep_dims=True),
-        tl.sum(tl.where(hit, p, 0.0), 1, keep_dims=True), u_target == top - shift, STATS,
-    )  # fmt: skip
+    p_target, slope = entmax_powers(u_target, state, eps, KIND)
     if WRITE == DENSE:
         scale = tl.load(scale_ptr + row * scale_row, mask=here, other=0.0)
-        p = tl.where(wrong, float("nan"), p)
-        grad = tl.where(live, scale * (p - tl.where(hit, peak + rest, rest)), 0.0)
-        target = out_ptr + row * out_row + at
-        tl.store(target, grad.to(out_ptr.dtype.element_ty), mask=inside)
+        grad = tl.where(wrong, float("nan"), p)
+        grad = scaled_difference(grad, hit, live, scale, peak, smoothing / classes)
+        store_block(out_ptr + row * out_row * ALIGNED, col, inside, grad)
+    # Behind the store, so that what is loaded here does not need registers before.
+    support = tl.sum(in_support(p, counted_ptr, col, col < classes, COUNTED), 1, keep_dims=True)
+    _store_row(
+        row_ptr, row, here, live, wrong, loss, shift, state, inverse, support,
+        p_target * inverse, u_target == top - shift, STATS,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -147,9 +150,8 @@ def _newton_blocks(
         slopes = tl.zeros([BLOCK], tl.float32)
         scores = tl.zeros([BLOCK], tl.float32)
         for start in range(0, classes, BLOCK):
-            at = (start + tl.arange(0, BLOCK)).to(tl.int64)
-            mask = (at < classes) & live
-            u = tl.load(z_ptr + at * z_col, mask=mask, other=float("-inf")).to(tl.float32) - shift
+            col, inside, z = load_block(z_ptr, z_col, start, classes, live, BLOCK)
+            u = z - shift
             p, slope = entmax_powers(u, state, eps, KIND)
             totals += p
             slopes += slope
@@ -174,68 +176,59 @@ def _write_blocks(
     support = tl.zeros([BLOCK], tl.int32)
     entries = 0
     for start in range(0, classes, BLOCK):
-        col = start + tl.arange(0, BLOCK)
-        inside = col < classes
-        at = col.to(tl.int64)
-        z = tl.load(z_ptr + at * z_col, mask=inside & live, other=float("-inf")).to(tl.float32)
+        col, inside, z = load_block(z_ptr, z_col, start, classes, live, BLOCK)
         p, slope = entmax_powers(z - shift, state, eps, KIND)
-        counts = p != 0.0
-        if COUNTED:
-            counts &= tl.load(counted_ptr + col, mask=inside, other=0) != 0
-        support += counts.to(tl.int32)
-        p = tl.where(wrong, float("nan"), p * inverse)
-        hit = (col == y) & live
-        grad = tl.where(live, scale * (p - tl.where(hit, peak + rest, rest)), 0.0)
+        hit = is_target(col, y, live)
+        grad = tl.where(wrong, float("nan"), p * inverse)
+        grad = scaled_difference(grad, hit, live, scale, peak, rest)
         if WRITE == DENSE:
-            tl.store(out_ptr + at, grad.to(out_ptr.dtype.element_ty), mask=inside)
+            store_block(out_ptr, col, inside, grad)
+        support += in_support(p, counted_ptr, col, inside, COUNTED)
         if WRITE == LISTED:
             entries = append_entries(
-                col_ptr + row * CAPACITY, value_ptr + row * CAPACITY, entries, col, grad,
-                (grad != 0.0) | hit, CAPACITY,
-            )  # fmt: skip
+                col_ptr, value_ptr, row, entries, col, grad, (grad != 0.0) | hit, CAPACITY
+            )
     return tl.sum(support, 0), entries
 
 
-@triton.jit(do_not_specialize=["ignore_index"])
+@triton.jit(do_not_specialize=["ignore_index", "z_row", "out_row", "classes"])
 def entmax_loss_blocks_kernel(
     z_ptr, out_ptr, target_ptr, scale_ptr, counted_ptr, row_ptr, col_ptr, value_ptr, count_ptr,
     z_row, z_col, out_row, scale_row, classes,
     eps, smoothing, negentropy, ignore_index,
     KIND: tl.constexpr, WRITE: tl.constexpr, STATS: tl.constexpr, SMOOTH: tl.constexpr,
-    COUNTED: tl.constexpr, CAPACITY: tl.constexpr, BLOCK: tl.constexpr,
+    COUNTED: tl.constexpr, CAPACITY: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Rows of any length, one program each: a pass for the maximum, one for each step of Newton,
     one that writes."""
     row = tl.program_id(0).to(tl.int64)
-    z_ptr += row * z_row
+    classes *= ALIGNED
+    z_ptr += row * z_row * ALIGNED
     y = tl.load(target_ptr + row)
     live = y != ignore_index
     tops = tl.full([BLOCK], float("-inf"), tl.float32)
     of_target = tl.zeros([BLOCK], tl.float32)
     sum_z = tl.zeros([BLOCK], tl.float32)
-    bad = tl.zeros([BLOCK], tl.int32)
     for start in range(0, classes, BLOCK):
-        col = start + tl.arange(0, BLOCK)
-        inside = col < classes
-        at = col.to(tl.int64)
-        z = tl.load(z_ptr + at * z_col, mask=inside & live, other=float("-inf")).to(tl.float32)
-        tops = tl.maximum(tops, z)
-        bad |= (~(z < float("inf"))).to(tl.int32)
-        of_target += tl.where((col == y) & live, z, 0.0)
+        col, inside, z = load_block(z_ptr, z_col, start, classes, live, BLOCK)
+        tops = tl.maximum(tops, z, propagate_nan=tl.PropagateNan.ALL)
+        of_target += tl.where(is_target(col, y, live), z, 0.0)
         if SMOOTH:
             sum_z += tl.where(inside, z, 0.0)
     top = tl.max(tops, 0)
-    wrong = (tl.max(bad, 0) > 0) | (live & ((y < 0) | (y >= classes)))
+    wrong = (tl.max(unusable(tops), 0) > 0) | no_class(y, live, classes)
     shift = tl.where(top > float("-inf"), top, 0.0)
+    # Summed before Newton, so that the blocks do not keep registers through it.
+    u_target = tl.sum(of_target, 0) - shift
+    mean_u = tl.sum(sum_z, 0) / classes - shift
     state, total, score = _newton_blocks(z_ptr, z_col, classes, live, shift, eps, KIND, BLOCK)
     inverse = _inverse(total)
-    u_target = tl.sum(of_target, 0) - shift
     peak = 1.0 - smoothing
-    rest = smoothing / classes
+    rest = 0.0 if WRITE == LISTED else smoothing / classes
     loss = entmax_conjugate(score * inverse, tl.where(total > 0.0, total, 1.0), state, eps, KIND)
     loss += negentropy - peak * u_target
     if SMOOTH:
-        loss -= smoothing * (tl.sum(sum_z, 0) / classes - shift)
+        loss -= smoothing * mean_u
     p_target, slope = entmax_powers(u_target, state, eps, KIND)
     support = 0
     entries = 0
@@ -243,14 +236,14 @@ def entmax_loss_blocks_kernel(
         scale = 1.0
         if WRITE != VALUE_ONLY:
             scale = tl.load(scale_ptr + row * scale_row)
-            out_ptr += row * out_row
+            out_ptr += row * out_row * ALIGNED
         support, entries = _write_blocks(
             z_ptr, out_ptr, col_ptr, value_ptr, counted_ptr, row, z_col, classes, y, live,
-            wrong, shift, state, inverse, scale, eps, peak,
-            0.0 if WRITE == LISTED else rest, KIND, WRITE, COUNTED, CAPACITY, BLOCK,
+            wrong, shift, state, inverse, scale, eps, peak, rest,
+            KIND, WRITE, COUNTED, CAPACITY, BLOCK,
         )  # fmt: skip
-    _store_fields(
-        row_ptr + row * FIELDS, True, live, wrong, loss, shift, state, inverse, support,
+    _store_row(
+        row_ptr, row, True, live, wrong, loss, shift, state, inverse, support,
         p_target * inverse, u_target == top - shift, STATS,
     )  # fmt: skip
     if WRITE == LISTED:
@@ -259,92 +252,87 @@ def entmax_loss_blocks_kernel(
         if overflow:
             _write_blocks(
                 z_ptr, out_ptr, col_ptr, value_ptr, counted_ptr, row, z_col, classes, y, live,
-                wrong, shift, state, inverse, scale, eps, peak, 0.0,
+                wrong, shift, state, inverse, scale, eps, peak, rest,
                 KIND, DENSE, False, CAPACITY, BLOCK,
             )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["ignore_index"])
+@triton.jit(do_not_specialize=["ignore_index", "z_row", "out_row", "classes"])
 def entmax_gradient_kernel(
     z_ptr, out_ptr, target_ptr, scale_ptr, row_ptr, z_row, z_col, out_row, scale_row, classes,
-    eps, smoothing, ignore_index, KIND: tl.constexpr, BLOCK: tl.constexpr,
+    eps, smoothing, ignore_index,
+    KIND: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """scale · (p − q) from the scores and what the forward pass left of each row."""
     row = tl.program_id(0).to(tl.int64)
+    classes *= ALIGNED
     y = tl.load(target_ptr + row)
     live = y != ignore_index
     scale = tl.load(scale_ptr + row * scale_row)
     row_ptr += row * FIELDS
     shift = tl.load(row_ptr + SHIFT)
-    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = col < classes
-    at = col.to(tl.int64)
-    z = tl.load(z_ptr + row * z_row + at * z_col, mask=inside & live, other=float("-inf"))
-    p, slope = entmax_powers(z.to(tl.float32) - shift, tl.load(row_ptr + STATE), eps, KIND)
+    start = tl.program_id(1) * BLOCK
+    z_ptr += row * z_row * ALIGNED
+    col, inside, z = load_block(z_ptr, z_col, start, classes, live, BLOCK)
+    p, slope = entmax_powers(z - shift, tl.load(row_ptr + STATE), eps, KIND)
     p = tl.where(shift == shift, p * tl.load(row_ptr + INVERSE), shift)
-    rest = smoothing / classes
-    grad = scale * (p - tl.where(col == y, 1.0 - smoothing + rest, rest))
-    grad = tl.where(live, grad, 0.0)
-    tl.store(out_ptr + row * out_row + at, grad.to(out_ptr.dtype.element_ty), mask=inside)
+    grad = scaled_difference(
+        p, is_target(col, y, live), live, scale, 1.0 - smoothing, smoothing / classes
+    )
+    store_block(out_ptr + row * out_row * ALIGNED, col, inside, grad)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["z_row", "rows", "classes"])
 def entmax_tile_kernel(
     z_ptr, out_ptr, eps_ptr, z_row, z_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, PER_ROW: tl.constexpr, ALIGNED: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The mapping for rows that fit into registers, with one α or one for each row."""
-    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
-    here = row < rows
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (col < classes) & here
-    at = col.to(tl.int64)
+    classes *= ALIGNED
+    row, col, inside = _tile(rows, classes, ROWS, BLOCK)
     if PER_ROW:
-        eps = tl.load(eps_ptr + row * eps_row, mask=here, other=1.0)
-    z = tl.load(z_ptr + row * z_row + at * z_col, mask=inside, other=float("-inf")).to(tl.float32)
+        eps = tl.load(eps_ptr + row * eps_row, mask=row < rows, other=1.0)
+    place = z_ptr + row * z_row * ALIGNED + col.to(tl.int64) * z_col
+    z = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
     top = tl.max(z, 1, keep_dims=True)
-    wrong = tl.max((~(z < float("inf"))).to(tl.int32), 1, keep_dims=True) > 0
+    wrong = tl.max(unusable(z), 1, keep_dims=True) > 0
     if PER_ROW:
         wrong |= eps != eps
     u = z - tl.where(top > float("-inf"), top, 0.0)
     state, total = _newton_tile(u, eps, KIND, ROWS)
     p, slopes = entmax_powers(u, state, eps, KIND)
     p = tl.where(wrong, float("nan"), p * _inverse(total))
-    target = out_ptr + row * classes + at
-    tl.store(target, p.to(out_ptr.dtype.element_ty), mask=inside)
+    store_block(out_ptr + row * classes, col, inside, p)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["z_row", "rows", "classes"])
 def entmax_blocks_kernel(
     z_ptr, out_ptr, eps_ptr, z_row, z_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, PER_ROW: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The mapping for rows of any length."""
     row = tl.program_id(0).to(tl.int64)
-    z_ptr += row * z_row
+    classes *= ALIGNED
+    z_ptr += row * z_row * ALIGNED
     if PER_ROW:
         eps = tl.load(eps_ptr + row * eps_row)
     tops = tl.full([BLOCK], float("-inf"), tl.float32)
-    bad = tl.zeros([BLOCK], tl.int32)
     for start in range(0, classes, BLOCK):
-        at = (start + tl.arange(0, BLOCK)).to(tl.int64)
-        z = tl.load(z_ptr + at * z_col, mask=at < classes, other=float("-inf")).to(tl.float32)
-        tops = tl.maximum(tops, z)
-        bad |= (~(z < float("inf"))).to(tl.int32)
+        col, inside, z = load_block(z_ptr, z_col, start, classes, True, BLOCK)
+        tops = tl.maximum(tops, z, propagate_nan=tl.PropagateNan.ALL)
     top = tl.max(tops, 0)
-    wrong = tl.max(bad, 0) > 0
+    wrong = tl.max(unusable(tops), 0) > 0
     if PER_ROW:
         wrong |= eps != eps
     shift = tl.where(top > float("-inf"), top, 0.0)
     state, total, score = _newton_blocks(z_ptr, z_col, classes, True, shift, eps, KIND, BLOCK)
     inverse = _inverse(total)
     for start in range(0, classes, BLOCK):
-        at = (start + tl.arange(0, BLOCK)).to(tl.int64)
-        z = tl.load(z_ptr + at * z_col, mask=at < classes, other=float("-inf")).to(tl.float32)
+        col, inside, z = load_block(z_ptr, z_col, start, classes, True, BLOCK)
         p, slope = entmax_powers(z - shift, state, eps, KIND)
         p = tl.where(wrong, float("nan"), p * inverse)
-        target = out_ptr + row * classes + at
-        tl.store(target, p.to(out_ptr.dtype.element_ty), mask=at < classes)
+        store_block(out_ptr + row * classes, col, inside, p)
 
 
 @triton.jit
@@ -385,28 +373,26 @@ def _alpha_slope(p, log, r, total_r, total_log, inverse, eps):
     return p * (total_r - r + eps * (r * total_log - total_r * log)) * inverse
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["grad_row", "rows", "classes"])
 def entmax_backward_tile_kernel(
     p_ptr, grad_ptr, out_ptr, eps_ptr, alpha_ptr, grad_row, grad_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, OF_ALPHA: tl.constexpr,
+    KIND: tl.constexpr, PER_ROW: tl.constexpr, OF_ALPHA: tl.constexpr, ALIGNED: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """S2S Proposition 1: s ∘ (grad − sᵀgrad/Σs), s = p^(2−α) on the support; and gradᵀ dp/dα."""
-    row = (tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+    classes *= ALIGNED
+    row, col, inside = _tile(rows, classes, ROWS, BLOCK)
     here = row < rows
     if PER_ROW:
         eps = tl.load(eps_ptr + row * eps_row, mask=here, other=1.0)
-    col = tl.arange(0, BLOCK)[None, :]
-    inside = (col < classes) & here
     at = col.to(tl.int64)
     p = tl.load(p_ptr + row * classes + at, mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(grad_ptr + row * grad_row + at * grad_col, mask=inside, other=0.0)
-    grad = grad.to(tl.float32)
+    place = grad_ptr + row * grad_row * ALIGNED + at * grad_col
+    grad = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     s = _jacobian_power(p, eps, KIND)
     inverse = _inverse(tl.sum(s, 1, keep_dims=True))
     out = s * (grad - tl.sum(s * grad, 1, keep_dims=True) * inverse)
-    out = tl.where(p == p, out, p)
-    tl.store(out_ptr + row * classes + at, out.to(out_ptr.dtype.element_ty), mask=inside)
+    store_block(out_ptr + row * classes, col, inside, tl.where(p == p, out, p))
     if OF_ALPHA:
         log, r = _slope_terms(p, eps)
         total_r = tl.sum(p * r, 1, keep_dims=True)
@@ -416,24 +402,35 @@ def entmax_backward_tile_kernel(
 
 
 @triton.jit
+def _load_pair(p_ptr, grad_ptr, grad_col, start, classes, BLOCK: tl.constexpr):
+    """Columns of a row from ``start`` on: (column, is it one, p, its gradient)."""
+    col = start + tl.arange(0, BLOCK)
+    at = col.to(tl.int64)
+    inside = col < classes
+    p = tl.load(p_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_ptr + at * grad_col, mask=inside, other=0.0).to(tl.float32)
+    return col, inside, p, grad
+
+
+@triton.jit(do_not_specialize=["grad_row", "rows", "classes"])
 def entmax_backward_blocks_kernel(
     p_ptr, grad_ptr, out_ptr, eps_ptr, alpha_ptr, grad_row, grad_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, OF_ALPHA: tl.constexpr, BLOCK: tl.constexpr,
+    KIND: tl.constexpr, PER_ROW: tl.constexpr, OF_ALPHA: tl.constexpr, ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The same for rows of any length, which are read twice."""
     row = tl.program_id(0).to(tl.int64)
+    classes *= ALIGNED
     if PER_ROW:
         eps = tl.load(eps_ptr + row * eps_row)
     p_ptr += row * classes
-    grad_ptr += row * grad_row
+    grad_ptr += row * grad_row * ALIGNED
     sums = tl.zeros([BLOCK], tl.float32)
     products = tl.zeros([BLOCK], tl.float32)
     rs = tl.zeros([BLOCK], tl.float32)
     logs = tl.zeros([BLOCK], tl.float32)
     for start in range(0, classes, BLOCK):
-        at = (start + tl.arange(0, BLOCK)).to(tl.int64)
-        p = tl.load(p_ptr + at, mask=at < classes, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + at * grad_col, mask=at < classes, other=0.0).to(tl.float32)
+        col, inside, p, grad = _load_pair(p_ptr, grad_ptr, grad_col, start, classes, BLOCK)
         s = _jacobian_power(p, eps, KIND)
         sums += s
         products += s * grad
@@ -447,12 +444,9 @@ def entmax_backward_blocks_kernel(
     total_log = tl.sum(logs, 0)
     slopes = tl.zeros([BLOCK], tl.float32)
     for start in range(0, classes, BLOCK):
-        at = (start + tl.arange(0, BLOCK)).to(tl.int64)
-        p = tl.load(p_ptr + at, mask=at < classes, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + at * grad_col, mask=at < classes, other=0.0).to(tl.float32)
+        col, inside, p, grad = _load_pair(p_ptr, grad_ptr, grad_col, start, classes, BLOCK)
         out = _jacobian_power(p, eps, KIND) * (grad - mean)
-        out = tl.where(p == p, out, p).to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + row * classes + at, out, mask=at < classes)
+        store_block(out_ptr + row * classes, col, inside, tl.where(p == p, out, p))
         if OF_ALPHA:
             log, r = _slope_terms(p, eps)
             slopes += grad * _alpha_slope(p, log, r, total_r, total_log, inverse, eps)

@@ -5,9 +5,11 @@ import triton.language as tl
 
 
 @triton.jit
-def append_entries(col_ptr, value_ptr, entries, col, value, chosen, CAPACITY: tl.constexpr):
+def append_entries(col_ptr, value_ptr, row, entries, col, value, chosen, CAPACITY: tl.constexpr):
     """The chosen columns and values behind the ``entries`` that a row's list has already. What does
     not fit is counted but not written. Returns the new count."""
+    col_ptr += row * CAPACITY
+    value_ptr += row * CAPACITY
     chosen = chosen.to(tl.int32)
     more = tl.sum(chosen, 0)
     if more > 0:

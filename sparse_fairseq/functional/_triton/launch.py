@@ -4,8 +4,10 @@ Scores are [rows, classes] in float32, bfloat16 or float16 with any strides; tar
 class indices of which ``ignore_index`` does not count. Nothing here asks the device for a value.
 """
 
+import ctypes
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,13 +18,22 @@ from torch import Tensor
 from . import _alpha_relu, _entmax, _rescale
 from ._math import DENSE, FIELDS, LINEAR, LISTED, POWER, SQUARE, VALUE_ONLY
 
-# Rows up to this many classes stay in registers (16 scores a thread at most; powers that are no
-# products need more registers beside).
+# A kernel is compiled for each of these widths, so there are few: columns without a class cost
+# registers, but no traffic. Rows up to LONGEST_TILE classes stay in registers (16 scores a thread
+# at most; powers that are no products need more registers beside).
+LOSS_TILES = (64, 256, 1024, 2048, 4096, 8192, 16_384)
+MAPPING_TILES = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # attention: sentences are short
 LONGEST_TILE = {"product": 16_384, "power": 8_192}
-LONGEST_MAPPING_TILE = 8_192
+LONGEST_MAPPING_TILE = 4096
 TILE_ELEMENTS = 1024  # several rows share a program up to this many scores
 THREAD_ELEMENTS = 16
-LONGEST_BLOCK = {"alpha_relu": 2048, "double": 1024, "entmax": 4096, "power": 2048}
+SHORT_BLOCK = 512
+LONGEST_BLOCK = {
+    "alpha_relu": 2048, "double": 1024, "entmax": 4096, "power": 2048, "power_loss": 1024,
+}  # fmt: skip
+# Where rows begin at multiples of this, threads load and store 16 bytes at once. fairseq pads
+# vocabularies to it.
+ALIGNMENT = 8
 # Under this α float32 loses more than its last digits in the power 1/(α−1) of α-ReLU.
 DOUBLE_BELOW = 1.08
 # Learned α may reach 1: the kernels' ε is at least this, which moves p by less than 1e-7.
@@ -108,14 +119,21 @@ def _warp_size_of(device: int) -> int:
     return triton.runtime.driver.active.get_current_target().warp_size
 
 
-def tile_shape(classes: int) -> tuple[int, int]:
+def tile_shape(classes: int, widths: Sequence[int]) -> tuple[int, int]:
     """(rows, columns) of the tile of one program."""
-    columns = power_of_two(classes)
+    columns = next(width for width in widths if classes <= width)
     return max(1, TILE_ELEMENTS // columns), columns
 
 
 def block_size(classes: int, kind: str) -> int:
-    return min(LONGEST_BLOCK[kind], max(16, power_of_two(classes)))
+    longest = LONGEST_BLOCK[kind]
+    return min(longest, SHORT_BLOCK) if classes <= SHORT_BLOCK else longest
+
+
+def in_units(*sizes: int) -> tuple[int, tuple[int, ...]]:
+    """(ALIGNED, sizes in multiples of it): Triton itself only notices multiples of 16."""
+    unit = 1 if any(size % ALIGNMENT for size in sizes) else ALIGNMENT
+    return unit, tuple(size // unit for size in sizes)
 
 
 def fits_tile(classes: int, kind) -> bool:
@@ -127,8 +145,9 @@ def entmax_block(classes: int, kind) -> int:
 
 
 def _halves(value: float) -> tuple[float, float]:
-    """A float64 as two float32: kernels take no wider numbers."""
-    high = float(torch.tensor(value, dtype=torch.float32))
+    """A float64 as two float32: kernels take no wider numbers. A tensor could be on a device, which
+    the host would wait for."""
+    high = ctypes.c_float(value).value
     return high, value - high
 
 
@@ -154,7 +173,10 @@ def loss_rows(
     if not rows:
         return fields
     write = LISTED if lists is not None else VALUE_ONLY if out is None else DENSE
-    strides = (*z.stride(), 0 if out is None else out.stride(0), _row_stride(scale))
+    unit, (z_row, out_row, units) = in_units(
+        z.stride(0), 0 if out is None else out.stride(0), classes
+    )
+    strides = (z_row, z.stride(1), out_row, _row_stride(scale))
     tensors = [z, out, target.index, scale, counted, fields]
     last = (target.smoothing, family.negentropy(classes, target.smoothing), target.ignore_index)
     options = {
@@ -163,12 +185,13 @@ def loss_rows(
         "STATS": stats,
         "SMOOTH": target.smoothing > 0,
         "COUNTED": counted is not None,
+        "ALIGNED": unit,
     }
     with torch.cuda.device_of(z):
         if family.tau is None and lists is None and fits_tile(classes, options["KIND"]):
-            height, block = tile_shape(classes)
+            height, block = tile_shape(classes, LOSS_TILES)
             _entmax.entmax_loss_tile_kernel[(triton.cdiv(rows, height),)](
-                *tensors, *strides, rows, classes, family.eps, *last, **options,
+                *tensors, *strides, rows, units, family.eps, *last, **options,
                 ROWS=height, BLOCK=block, num_warps=tile_warps(height * block),
             )  # fmt: skip
             return fields
@@ -176,15 +199,17 @@ def loss_rows(
         options["CAPACITY"] = 0 if lists is None else lists.col.shape[1]
         if family.tau is None:
             block = entmax_block(classes, options["KIND"])
+            if lists is None and options["KIND"] == POWER:
+                block = block_size(classes, "power_loss")
             _entmax.entmax_loss_blocks_kernel[(rows,)](
-                *tensors, *strides, classes, family.eps, *last, **options,
+                *tensors, *strides, units, family.eps, *last, **options,
                 BLOCK=block, num_warps=warps(block * 2),
             )  # fmt: skip
         else:
             block = block_size(classes, "double" if family.double else "alpha_relu")
             numbers = (*_halves(family.eps), *_halves(family.tau))
             _alpha_relu.alpha_relu_loss_kernel[(rows,)](
-                *tensors, *strides, classes, *numbers, *last, **options,
+                *tensors, *strides, units, *numbers, *last, **options,
                 DOUBLE=family.double, BLOCK=block, num_warps=warps(block * 2),
             )  # fmt: skip
     return fields
@@ -200,9 +225,11 @@ def loss_gradient(
         return out
     block = block_size(classes, "double" if family.double else "alpha_relu")
     grid = (rows, triton.cdiv(classes, block))
-    arguments = [z, out, target.index, scale, fields, *z.stride(), out.stride(0)]
-    arguments += [_row_stride(scale), classes]
-    options = {"KIND": kind_of(family.alpha), "BLOCK": block, "num_warps": warps(block)}
+    unit, (z_row, units) = in_units(z.stride(0), classes)
+    arguments = [z, out, target.index, scale, fields, z_row, z.stride(1), units]
+    arguments += [_row_stride(scale), units]
+    options = {"KIND": kind_of(family.alpha), "ALIGNED": unit, "BLOCK": block}
+    options["num_warps"] = warps(block)
     last = (target.smoothing, target.ignore_index)
     with torch.cuda.device_of(z):
         if family.tau is not None:
@@ -221,10 +248,11 @@ def rescale_(grad: Tensor, have: Tensor, want: Tensor) -> None:
     if not rows:
         return
     block = block_size(classes, "alpha_relu")
+    unit, (grad_row, units) = in_units(grad.stride(0), classes)
     with torch.cuda.device_of(grad):
         _rescale.rescale_kernel[(rows,)](
-            grad, have, want, grad.stride(0), _row_stride(have), _row_stride(want), classes,
-            BLOCK=block, num_warps=warps(block),
+            grad, have, want, grad_row, _row_stride(have), _row_stride(want), units,
+            ALIGNED=unit, BLOCK=block, num_warps=warps(block),
         )  # fmt: skip
 
 
@@ -245,8 +273,10 @@ def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
     out = new_output(z, z.dtype, rows, classes)
     if not out.numel():
         return out
-    arguments = [z, out, eps, *z.stride(), 1, rows, classes, _eps_of(alpha)]
+    unit, (z_row, units) = in_units(z.stride(0), classes)
+    arguments = [z, out, eps, z_row, z.stride(1), 1, rows, units, _eps_of(alpha)]
     options = {"KIND": POWER if alpha is None else kind_of(alpha), "PER_ROW": eps is not None}
+    options["ALIGNED"] = unit
     with torch.cuda.device_of(z):
         if classes > LONGEST_MAPPING_TILE:
             block = entmax_block(classes, options["KIND"])
@@ -254,14 +284,11 @@ def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
                 *arguments, **options, BLOCK=block, num_warps=warps(block * 2)
             )
         else:
-            height, block = tile_shape(classes)
+            height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_tile_kernel[(triton.cdiv(rows, height),)](
-                *arguments,
-                **options,
-                ROWS=height,
-                BLOCK=block,
+                *arguments, **options, ROWS=height, BLOCK=block,
                 num_warps=tile_warps(height * block),
-            )
+            )  # fmt: skip
     return out
 
 
@@ -274,8 +301,11 @@ def entmax_gradients(
     slope = new_output(p, torch.float32, rows if of_alpha else 0)
     if not out.numel():
         return out, slope.zero_()
-    arguments = [p, grad, out, eps, slope, *grad.stride(), 1, rows, classes, _eps_of(alpha)]
+    unit, (grad_row, units) = in_units(grad.stride(0), classes)
+    strides = (grad_row, grad.stride(1), 1)
+    arguments = [p, grad, out, eps, slope, *strides, rows, units, _eps_of(alpha)]
     options = {"KIND": POWER if alpha is None else kind_of(alpha), "PER_ROW": eps is not None}
+    options["ALIGNED"] = unit
     with torch.cuda.device_of(p):
         if classes > LONGEST_MAPPING_TILE:
             block = entmax_block(classes, options["KIND"])
@@ -283,7 +313,7 @@ def entmax_gradients(
                 *arguments, **options, OF_ALPHA=of_alpha, BLOCK=block, num_warps=warps(block * 2)
             )
         else:
-            height, block = tile_shape(classes)
+            height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_backward_tile_kernel[(triton.cdiv(rows, height),)](
                 *arguments, **options, OF_ALPHA=of_alpha, ROWS=height, BLOCK=block,
                 num_warps=tile_warps(height * block),

@@ -37,7 +37,7 @@ def summed_weights(request):
 # name: file, what stands there, what stands there instead, the test that must fail
 MUTANTS = {
     "a mask that is one too wide": (
-        "_alpha_relu.py", "inside = col < classes", "inside = col <= classes",
+        "_rows.py", "inside = col < classes", "inside = col <= classes",
         lambda request: one_pass(RELU),
     ),
     "ignored rows that count": (
@@ -53,11 +53,11 @@ MUTANTS = {
         summed_weights,
     ),
     "smoothing without its constant part": (
-        "_alpha_relu.py", "rest = smoothing / classes", "rest = 0.0 * smoothing",
+        "_alpha_relu.py", "else smoothing / classes", "else 0.0 * smoothing",
         lambda request: one_pass(RELU, 0.1),
     ),
     "a NaN that is not seen": (
-        "_alpha_relu.py", "wrong = (tl.max(bad, 0) > 0)", "wrong = (tl.max(bad, 0) > 1)",
+        "_alpha_relu.py", "tl.max(unusable(top), 0) > 0", "tl.max(unusable(top), 0) > 1",
         lambda request: test_kernel_losses.test_infinities_and_nan(RELU, False, request),
     ),
     "Newton that stops too early": (
@@ -68,11 +68,15 @@ MUTANTS = {
         "launch.py", "return scale.stride(0) if", "return 0 * scale.stride(0) if",
         lambda request: one_pass(RELU),
     ),
+    "rows that are taken for aligned ones": (
+        "launch.py", "if any(size % ALIGNMENT", "if any(size % 1",
+        lambda request: one_pass(RELU),
+    ),
     "a list that is written behind its end": (
         "_lists.py", "place < CAPACITY", "place <= CAPACITY", not_fitting,
     ),
     "rows that do not fit, and are not flagged": (
-        "_alpha_relu.py", "tl.where(overflow, -1, entries)", "tl.minimum(entries, CAPACITY)",
+        "_alpha_relu.py", "tl.where(again, -1, entries)", "tl.minimum(entries, CAPACITY)",
         not_fitting,
     ),
     "a Jacobian without its second term": (
@@ -138,3 +142,5 @@ def test_a_faultless_copy_passes(tmp_path, monkeypatch, canaries, request, forge
     for *_, killer in MUTANTS.values():
         with monkeypatch.context():
             killer(request)
+    assert canaries, "the copy's outputs do not lie between canaries"
+    check_canaries(canaries)
