@@ -107,18 +107,21 @@ def entmax_loss_tile_kernel(
     wrong = (tl.max(unusable(z), 1, keep_dims=True) > 0) | no_class(y, live, classes)
     shift = tl.where(top > float("-inf"), top, 0.0)
     u = z - shift
+    # Summed before Newton, so that fewer registers are needed after it.
+    u_target = tl.sum(tl.where(hit, u, 0.0), 1, keep_dims=True)
+    if SMOOTH:
+        mean_u = tl.sum(tl.where(inside, u, 0.0), 1, keep_dims=True) / classes
     state, total = _newton_tile(u, eps, KIND, ROWS)
     inverse = _inverse(total)
     p, slopes = entmax_powers(u, state, eps, KIND)
     p = p * inverse
     # No score under −1/ε is in the support; 0 · −inf must stay 0.
     score = tl.sum(p * tl.maximum(u, -1.0 / eps), 1, keep_dims=True)
-    u_target = tl.sum(tl.where(hit, u, 0.0), 1, keep_dims=True)
     peak = 1.0 - smoothing
     loss = entmax_conjugate(score, tl.where(total > 0.0, total, 1.0), state, eps, KIND)
     loss += negentropy - peak * u_target
     if SMOOTH:
-        loss -= smoothing * (tl.sum(tl.where(inside, u, 0.0), 1, keep_dims=True) / classes)
+        loss -= smoothing * mean_u
     p_target, slope = entmax_powers(u_target, state, eps, KIND)
     if WRITE == DENSE:
         scale = tl.load(scale_ptr + row * scale_row, mask=here, other=0.0)

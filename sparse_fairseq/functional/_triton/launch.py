@@ -27,6 +27,10 @@ LONGEST_TILE = {"product": 16_384, "power": 8_192}
 LONGEST_MAPPING_TILE = 4096
 TILE_ELEMENTS = 1024  # several rows share a program up to this many scores
 THREAD_ELEMENTS = 16
+# NVIDIA's compiler gives a thread few registers, so that a multiprocessor holds more threads, and
+# spills rather than give more. Where it would, it may give so many that this many threads fit.
+ENOUGH_THREADS = 384
+MULTIPROCESSOR_REGISTERS = 65_536
 SHORT_BLOCK = 512
 LONGEST_BLOCK = {
     "alpha_relu": 2048, "double": 1024, "entmax": 4096, "power": 2048, "power_loss": 1024,
@@ -108,15 +112,51 @@ def tile_warps(elements: int) -> int:
     return warps(elements * 2) if elements < 8192 else warps(elements)
 
 
+def loss_tile_warps(height: int, block: int, options: dict) -> int:
+    """Twice as many for powers in the narrowest tile, so that a thread has fewer rows' numbers; not
+    where it would load less than 16 bytes at once then."""
+    narrow = options["KIND"] == POWER and block == LOSS_TILES[0] and options["ALIGNED"] == 1
+    return tile_warps(height * block * (2 if narrow else 1))
+
+
+def most_registers(num_warps: int) -> int:
+    """Of a thread: 168 for up to 4 warps, 128 for 8 or 16, 64 for 32. Registers are given out by
+    eights."""
+    threads = num_warps * _warp_size()
+    programs = triton.cdiv(ENOUGH_THREADS, threads)
+    return MULTIPROCESSOR_REGISTERS // (programs * threads) // 8 * 8
+
+
+def resources(num_warps: int, crowded: bool) -> dict[str, int]:
+    """Options of a launch. ``crowded``: ptxas would spill while registers are left. AMD's compiler
+    does not, and has no such option."""
+    options = {"num_warps": num_warps}
+    if crowded and not triton.knobs.runtime.interpret and _target().backend == "cuda":
+        options["maxnreg"] = most_registers(num_warps)
+    return options
+
+
+def _flagged(options: dict) -> bool:
+    """Flags of classes together with label smoothing."""
+    return options.get("SMOOTH", False) and options.get("COUNTED", False)
+
+
+def _crowded(options: dict) -> bool:
+    """Entmax with powers that are no products has too few registers, too."""
+    return options["KIND"] == POWER or _flagged(options)
+
+
 def _warp_size() -> int:
-    if triton.knobs.runtime.interpret:
-        return 32
-    return _warp_size_of(triton.runtime.driver.active.get_current_device())
+    return 32 if triton.knobs.runtime.interpret else _target().warp_size
+
+
+def _target():
+    return _target_of(triton.runtime.driver.active.get_current_device())
 
 
 @functools.cache
-def _warp_size_of(device: int) -> int:
-    return triton.runtime.driver.active.get_current_target().warp_size
+def _target_of(device: int):
+    return triton.runtime.driver.active.get_current_target()
 
 
 def tile_shape(classes: int, widths: Sequence[int]) -> tuple[int, int]:
@@ -190,9 +230,10 @@ def loss_rows(
     with torch.cuda.device_of(z):
         if family.tau is None and lists is None and fits_tile(classes, options["KIND"]):
             height, block = tile_shape(classes, LOSS_TILES)
+            num_warps = loss_tile_warps(height, block, options)
             _entmax.entmax_loss_tile_kernel[(triton.cdiv(rows, height),)](
                 *tensors, *strides, rows, units, family.eps, *last, **options,
-                ROWS=height, BLOCK=block, num_warps=tile_warps(height * block),
+                ROWS=height, BLOCK=block, **resources(num_warps, _crowded(options)),
             )  # fmt: skip
             return fields
         tensors += lists or (None, None, None)
@@ -203,14 +244,14 @@ def loss_rows(
                 block = block_size(classes, "power_loss")
             _entmax.entmax_loss_blocks_kernel[(rows,)](
                 *tensors, *strides, units, family.eps, *last, **options,
-                BLOCK=block, num_warps=warps(block * 2),
+                BLOCK=block, **resources(warps(block * 2), _crowded(options)),
             )  # fmt: skip
         else:
             block = block_size(classes, "double" if family.double else "alpha_relu")
             numbers = (*_halves(family.eps), *_halves(family.tau))
             _alpha_relu.alpha_relu_loss_kernel[(rows,)](
                 *tensors, *strides, units, *numbers, *last, **options,
-                DOUBLE=family.double, BLOCK=block, num_warps=warps(block * 2),
+                BLOCK=block, DOUBLE=family.double, **resources(warps(block * 2), _flagged(options)),
             )  # fmt: skip
     return fields
 
@@ -281,13 +322,14 @@ def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
         if classes > LONGEST_MAPPING_TILE:
             block = entmax_block(classes, options["KIND"])
             _entmax.entmax_blocks_kernel[(rows,)](
-                *arguments, **options, BLOCK=block, num_warps=warps(block * 2)
-            )
+                *arguments, **options, BLOCK=block,
+                **resources(warps(block * 2), _crowded(options)),
+            )  # fmt: skip
         else:
             height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_tile_kernel[(triton.cdiv(rows, height),)](
                 *arguments, **options, ROWS=height, BLOCK=block,
-                num_warps=tile_warps(height * block),
+                **resources(tile_warps(height * block), _crowded(options)),
             )  # fmt: skip
     return out
 
@@ -310,12 +352,13 @@ def entmax_gradients(
         if classes > LONGEST_MAPPING_TILE:
             block = entmax_block(classes, options["KIND"])
             _entmax.entmax_backward_blocks_kernel[(rows,)](
-                *arguments, **options, OF_ALPHA=of_alpha, BLOCK=block, num_warps=warps(block * 2)
-            )
+                *arguments, **options, OF_ALPHA=of_alpha, BLOCK=block,
+                **resources(warps(block * 2), _crowded(options)),
+            )  # fmt: skip
         else:
             height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_backward_tile_kernel[(triton.cdiv(rows, height),)](
                 *arguments, **options, OF_ALPHA=of_alpha, ROWS=height, BLOCK=block,
-                num_warps=tile_warps(height * block),
+                **resources(tile_warps(height * block), _crowded(options)),
             )  # fmt: skip
     return out, slope
