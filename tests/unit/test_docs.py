@@ -1,6 +1,5 @@
 """What the documentation names exists: files, links, anchors, flags, targets, modules, imports."""
 
-import csv
 import json
 import re
 import subprocess
@@ -39,12 +38,6 @@ def readme_rows(head: str) -> dict[str, list[str]]:
     return {name: others for name, *others in cells}
 
 
-def bench_rows(name: str, **values: str) -> list[dict[str, str]]:
-    with open(ROOT / f"experiments/bench/results/{name}.csv", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return [row for row in rows if all(row.get(key, x) == x for key, x in values.items())]
-
-
 def test_scores_of_the_readme_are_those_of_the_committed_runs():
     results = json.loads((ROOT / "experiments/results/demo_de_en/results.json").read_text())
     rows = readme_rows("De→En, one seed | BLEU")
@@ -52,35 +45,6 @@ def test_scores_of_the_readme_are_those_of_the_committed_runs():
     for system, cells in rows.items():
         measured = [results["systems"][system][key]["mean"] for key in ("bleu", "chrf", "support")]
         assert cells == [f"{value:,.1f}" for value in measured], system
-
-
-def test_speeds_of_the_readme_are_those_of_the_committed_benchmarks():
-    rows = readme_rows("speed on a CPU, softmax = 1")
-    losses = bench_rows("losses", threads="1", case="trained")
-    fused = bench_rows("fused", support="25", classes="32000", hidden="512", rows="1024")
-    update = bench_rows("train_fused_v4000_d160_s40")
-    expected = {
-        "loss, ": [("loss", losses, ("relu15", "entmax15", "entmax package: k=100"))],
-        "output layer": [("loss", fused, ("relu15 fused", "entmax15 fused"))],
-        "training": [("system", update, ("relu15", "entmax15"))],
-    }
-    for begins, ((key, measured, names),) in expected.items():
-        (cells,) = [cells for name, cells in rows.items() if name.startswith(begins)]
-        for cell, name in zip(cells, names, strict=False):
-            (ratio,) = {float(row["ratio"]) for row in measured if row[key] == name}
-            ratio = 1 / ratio if key == "system" else ratio  # words per second become time
-            assert cell == f"{ratio:.2f}", name
-
-
-def test_proofs_of_the_readme_are_those_of_the_committed_benchmark():
-    path = ROOT / "experiments/bench/results/exact_search_demo_de_en.json"
-    measured = {(x["system"], x["budget"]): x for x in json.loads(path.read_text())["rows"]}
-    for name, (beam, *others) in readme_rows("proved best, and CPU time").items():
-        system = name.partition(",")[0]
-        assert beam == f"{measured[system, 0]['proved']}%", name
-        for cell, budget in zip(others, (400, 1000, 2000), strict=True):
-            row = measured[system, budget]
-            assert cell == f"{row['proved']}%, {row['time']:.2f} ×", name
 
 
 @pytest.mark.parametrize("page", pages())
