@@ -1,5 +1,7 @@
 """The page of predictive translation in a real browser, on models that are tables."""
 
+from contextlib import contextmanager
+
 import pytest
 from explore_server import serving
 from explore_tables import HOUSES, LAUGHTER, THERE, houses_catalogue, softmax_houses
@@ -19,14 +21,20 @@ def site():
         yield site
 
 
-@pytest.fixture
-def window(page, site):
+@contextmanager
+def opened(page, site):
     """The page, loaded; at the end nothing must have gone to the console."""
     page.open(site.address)
     page.wait("return document.querySelectorAll('#examples button').length === 2")
     page.console()
     yield page
     assert page.console() == []
+
+
+@pytest.fixture
+def window(page, site):
+    with opened(page, site) as window:
+        yield window
 
 
 def texts(window, css: str) -> list[str]:
@@ -95,11 +103,8 @@ def babble():
 
 @pytest.fixture
 def talk(page, babble):
-    page.open(babble.address)
-    page.wait("return document.querySelectorAll('#examples button').length === 2")
-    page.console()
-    yield page
-    assert page.console() == []
+    with opened(page, babble) as window:
+        yield window
 
 
 def open_list(window, place: int) -> None:
@@ -177,6 +182,7 @@ def test_beginning_completes_letters_while_typing(talk):
     talk.wait("return document.querySelector('#suggestions bdi')?.textContent.startsWith('ha')")
     labels = texts(talk, "#suggestions bdi")
     begun = next(label for label in labels if label.endswith("…"))
+    assert all(label.startswith("h") for label in labels)  # the letters that were typed
     press(talk, DOWN * labels.index(begun) + TAB)
     talk.wait(f"return document.querySelector('#draft').value === 'a {begun[:-1]}'")
 
