@@ -31,6 +31,7 @@ def make_task(vocab: int = 24, made_up: int = 4, **config) -> SparseTranslationT
 ARCHITECTURES = {  # what each family needs to be tiny, beside SIZES
     "transformer": {},
     "transformer_align": {},
+    "sparse_transformer": {},
     "lightconv": {
         **{"encoder_conv_dim": 16, "decoder_conv_dim": 16},
         **{"encoder_kernel_size_list": [3], "decoder_kernel_size_list": [3]},

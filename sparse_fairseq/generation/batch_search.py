@@ -15,7 +15,7 @@ from . import strategies
 from .beams import Beams, Candidates, HostCandidates, NextRows, merge
 from .decoder_states import DecoderStates
 from .errors import GenerationError
-from .exact_search import LIKELY, NARROW, TOKENS, ExactSearch
+from .exact_search import TOKENS, ExactSearch
 from .hypotheses import to_hypotheses
 from .next_tokens import Answer, NextTokens
 from .prefix_tree import PrefixTree
@@ -42,9 +42,6 @@ class BatchSearch:
         )
         self.is_plain = strategies.is_plain(self.strategy)
         self.output = settings.output()
-        # Before an exact search for the best hypothesis, the beam only has to find a good one.
-        self.is_narrow = settings.seeks_one and self.output.only_falls
-        self.enough = min(NARROW, settings.beam_size) if self.is_narrow else settings.beam_size
         self.states = DecoderStates(settings.model, sample["net_input"])
         self.next = NextTokens(settings, self.output, self.states, prefix_tokens, self.max_len)
         # fairseq ends a sentence when `beam` hypotheses have. Of a sparse model's few candidates
@@ -71,6 +68,14 @@ class BatchSearch:
         self.tree.add([-1] * n, bos, 0.0, range(n))
 
     def run(self) -> list[list[dict]]:
+        # An exact search for the best hypothesis needs no beam.
+        if not (self.settings.seeks_one and self.output.only_falls):
+            self._run_beam()
+        if self.archive is not None:
+            ExactSearch(self).run()
+        return to_hypotheses(self.sentences, self.tree, self.settings, self.device)
+
+    def _run_beam(self) -> None:
         for step in range(self.max_len + 1):  # one more than tokens, for EOS
             answer = self._ask()
             candidates = self._plain(answer) if self.is_plain else self._proposed(answer)
@@ -84,9 +89,6 @@ class BatchSearch:
             if not len(self.running):
                 break
             self._continue(found, order, live, remaining, candidates.score.dtype)
-        if self.archive is not None:
-            ExactSearch(self).run()
-        return to_hypotheses(self.sentences, self.tree, self.settings, self.device)
 
     # Candidates
 
@@ -149,10 +151,6 @@ class BatchSearch:
         last = eos if strategies.keeps_places(self.strategy) else eos | ~finite
         order = last[:, : found.usable].argsort(1, kind="stable")[:, :beam]
         live = np.take_along_axis(finite & ~eos, order, 1)
-        if self.is_narrow:
-            live[:, self.enough :] &= (
-                np.take_along_axis(found.score, order, 1)[:, self.enough :] > LIKELY
-            )
         pruned = finite & ~ended
         np.put_along_axis(pruned, order, np.take_along_axis(pruned, order, 1) & ~live, 1)
         best = np.where(pruned, found.score, -math.inf).max(1)
@@ -224,7 +222,7 @@ class BatchSearch:
         settings = self.settings
         if best == -math.inf:
             return True
-        if len(sentence.finished) >= self.enough:
+        if len(sentence.finished) >= settings.beam_size:
             waits = self.outlasts_a_full_list and sentence.awaits_better(settings.nbest, best)
             return not waits
         if self.lengths is not None and step >= self.lengths[number]:

@@ -3,8 +3,13 @@
 Rows come and go one by one, unlike in fairseq's generator, where every sentence has `beam` rows.
 """
 
+import math
+
+import torch
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
+
+from .mixed_lengths import forward_mixed
 
 
 class DecoderStates:
@@ -15,20 +20,41 @@ class DecoderStates:
         self.encoder_outs = ensemble.forward_encoder(net_input)
         self.incremental: list[dict] = [{} for _ in ensemble.models]
 
-    def log_scores(self, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor | None]:
+    def log_scores(
+        self, tokens: Tensor, temperature: float, steps: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Log-scores [rows, vocabulary] of the next token, averaged over the models as
-        probabilities (S2S §4.1), and the attention [rows, source] if the models give one."""
-        return self.ensemble.forward_decoder(
-            tokens, self.encoder_outs, self.incremental, temperature
-        )
+        probabilities (S2S §4.1), and the attention [rows, source] if the models give one.
 
-    def logits(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        `steps` [rows] says how long each prefix is where they differ; padding is on the left.
+        """
+        if steps is None:
+            return self.ensemble.forward_decoder(
+                tokens, self.encoder_outs, self.incremental, temperature
+            )
+        found, attentions = [], []
+        for place, model in enumerate(self.ensemble.models):
+            logits, attention = self._mixed(place, tokens, steps)
+            out = (logits.unsqueeze(1) / temperature, None)
+            found.append(model.get_normalized_probs(out, log_probs=True, sample=None)[:, -1])
+            attentions += [] if attention is None else [attention]
+        attention = torch.stack(attentions).mean(0) if attentions else None
+        if len(found) == 1:
+            return found[0], attention
+        return torch.stack(found).logsumexp(0) - math.log(len(found)), attention
+
+    def logits(self, tokens: Tensor, steps: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """What the output transform of a single model is applied to, and its attention."""
+        if steps is not None:
+            return self._mixed(0, tokens, steps)
         (encoder_out,), (state,) = self.encoder_outs, self.incremental
         decoder = self.ensemble.single_model.decoder
-        out = decoder.forward(tokens, encoder_out=encoder_out, incremental_state=state)
-        attention = attention_of(out)
-        return out[0][:, -1], None if attention is None else attention[:, -1]
+        return _last(decoder.forward(tokens, encoder_out=encoder_out, incremental_state=state))
+
+    def _mixed(self, place: int, tokens: Tensor, steps: Tensor) -> tuple[Tensor, Tensor | None]:
+        decoder = self.ensemble.models[place].decoder
+        known = (self.encoder_outs[place], self.incremental[place])
+        return _last(forward_mixed(decoder, tokens, steps, *known))
 
     def reorder(self, order: Tensor, moved: bool) -> None:
         """Row r continues row order[r]; `moved` says that some row belongs to another sentence
@@ -38,6 +64,12 @@ class DecoderStates:
                 _reorder_incremental(model.decoder, state, order, moved)
         if moved:
             self.encoder_outs = self.ensemble.reorder_encoder_out(self.encoder_outs, order)
+
+
+def _last(out: tuple) -> tuple[Tensor, Tensor | None]:
+    """(logits [rows, vocabulary], attention [rows, source]) of the last position."""
+    attention = attention_of(out)
+    return out[0][:, -1], None if attention is None else attention[:, -1]
 
 
 def _expect_single_rows(model) -> None:

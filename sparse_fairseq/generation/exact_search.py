@@ -1,13 +1,14 @@
-"""Search that goes on where a beam has stopped, until the best hypotheses are proved.
+"""Search for the best hypotheses, and for the proof that they are.
 
 Where totals only fall, a prefix bounds all that can follow it: only prefixes whose bound is above
 the n-th best finished score, the floor, are worth a look. When there are none left, the n best are
-proved. Once the best is found, all of these have to be looked at, in whatever order; so this is
-done in sweeps from short prefixes to long ones, all sentences of the batch at once.
+proved. So the best prefixes are evaluated first, in rounds: some of each sentence, of whatever
+length, all in one call of the models.
 
-If one hypothesis is wanted, the beam before is narrow: it only gives a floor. The rows of the wide
-beam that the user asked for are part of the first sweep, as far as they are above the floor, so
-that the result is never worse than that beam's.
+If one hypothesis is wanted, no beam comes before. A round then has, for each sentence, the next
+token of its lead, a greedy hypothesis, and all prefixes whose totals are above the lead's: unless a
+better hypothesis turns up, a proof needs them. Where a proof is not likely, the search does what a
+beam does, so that the result is never worse than a beam's.
 """
 
 import math
@@ -19,66 +20,48 @@ from torch import Tensor
 
 from .errors import GenerationError
 from .next_tokens import Answer
+from .open_lists import REST, OpenLists
 from .sentence import Ended, Sentence
 
 EXACT_BUDGET = 2000  # evaluations of a sentence, if nothing else is said
-NARROW = 2  # width of the beam before, where it only gives a floor
-LIKELY = math.log(0.03)  # further rows of the beam before have larger totals: most proofs need them
 TOKENS = 32  # of the best next tokens of each prefix that are kept
-MOST_TOKENS = 32  # where more than these may be good enough
 MORE_TOKENS = 16  # times as many, when the last of them was good enough, too
 # A prefix worth a look has a probability above e^floor, and those of one length share a mass
 # of 1: of each length there are at most e^−floor. Proofs took 0.5 to 1 times as many evaluations
 # in all, for softmax and sparse models alike.
 LIKELY_SHARE = 0.8
-FIRST = 6  # prefixes of each length, in the first sweep, where a proof is not likely
+TRIAL = 24  # evaluations where a proof is not likely: a sparse model may have few sentences
+SIDES = 8  # prefixes of a sentence in a round beside its lead
+FIRST = 8  # prefixes of a sentence in its first round without a lead; later twice as many
+# A longer prefix comes before a shorter one that is better by this for each token: its end, which
+# may raise the floor, is nearer.
+PATIENCE = 0.2
 AT_ONCE = 512  # rows in one call of the models
+
+# What a sentence is doing.
+LEAD, BEAM, PROOF, NOTHING = range(4)
 
 
 @dataclass
-class Open:
-    """Prefixes of one length that were not evaluated yet, as arrays; or ones that were, whose
-    further tokens are wanted."""
+class Wanted:
+    """Entries of open lists that are to be evaluated, as arrays."""
 
-    sentence: np.ndarray
-    node: np.ndarray  # the parent; or, for further tokens, the prefix itself
-    token: np.ndarray  # -1: further tokens
-    total: np.ndarray  # of the prefix; no further token's total is larger
-    seen: np.ndarray  # tokens after the prefix that are known
+    list: np.ndarray
+    place: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.node)
+        return len(self.list)
 
-    def __getitem__(self, chosen) -> "Open":
-        return Open(*(getattr(self, f.name)[chosen] for f in fields(self)))
+    def __getitem__(self, chosen) -> "Wanted":
+        return Wanted(self.list[chosen], self.place[chosen])
 
     @classmethod
-    def join(cls, parts: list["Open"]) -> "Open":
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            none = np.empty(0, np.int64)
-            return cls(none, none, none, np.empty(0), none)
+    def join(cls, parts: list["Wanted"]) -> "Wanted":
         return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 
-@dataclass
-class Known:
-    """What may follow some prefixes of one length, best first: the first `count` of each row."""
-
-    node: np.ndarray  # [rows]
-    scores: np.ndarray  # [rows, tokens]
-    tokens: np.ndarray  # [rows, tokens]
-    count: np.ndarray  # [rows]
-    again: bool  # whether some of it may be known already
-
-    @property
-    def shown(self) -> np.ndarray:
-        return np.arange(self.scores.shape[1]) < self.count[:, None]
-
-
 class ExactSearch:
-    """Takes over from a BatchSearch that has filed what it evaluated."""
+    """Takes over from a BatchSearch that has filed what it evaluated, or has only begun."""
 
     def __init__(self, search):
         settings = search.settings
@@ -86,54 +69,63 @@ class ExactSearch:
         self.next, self.longest = search.next, search.max_len + 1
         self.recorded, self.only_falls = search.recorded, search.output.only_falls
         self.device, self.sentences = search.device, search.sentences
-        self.owes_beam = search.is_narrow and settings.beam_size > NARROW
-        goal = (settings.nbest, settings.enumerate_mass)
-        self.numbers = [n for n, s in enumerate(self.sentences) if not s.is_settled(*goal)]
-        self.open: list[list[Open]] = [[] for _ in range(self.longest)]  # by length
-        self.forced: dict[int, Ended] = {}  # better than nothing
+        self.width = min(max(TOKENS, settings.beam_size + 2), settings.vocab_size)
+        self.lists = OpenLists(self.width)
+        self.list_of = np.empty(256, np.int64)  # [nodes] the first list of each
         self.ended: set[int] = set()  # nodes whose ends are known
         count = len(self.sentences)
         self.floor = np.full(count, -math.inf)  # scores that are not above it are of no use
         self.worst = np.full(count, -math.inf)  # of a full list of finished hypotheses
+        self.best_total = np.full(count, -math.inf)  # of a finished hypothesis
         self.spent = np.zeros(count, np.int64)
-        self.width = np.zeros(count, np.int64)  # prefixes of one length that a sweep may take
-        self.sweeps = 0
-        self.levels: list[Known] = []  # what the beam before has evaluated
-        self.in_beam = np.zeros(0, bool)  # [nodes] of the wide beam
+        self.rounds = np.zeros(count, np.int64)  # without a lead
+        self.doing = np.full(count, NOTHING)
+        self.lead = np.zeros(count, np.int64)  # the length of each lead
+        self.lead_total = np.full(count, -math.inf)
+        self.beams: dict[int, np.ndarray] = {}  # nodes, of the sentences that have a beam
+        self.had_beam = np.zeros(count, bool)
 
     def run(self) -> None:
-        if not self.numbers:
-            return
-        self._take_over()
-        while self._plan():
-            self._sweep()
-        for depth, parts in enumerate(self.open):
-            left = Open.join(parts)
-            self._drop(left.sentence, left.total, depth + 1, self.longest)
-        for number in self.numbers:
-            sentence = self.sentences[number]
+        if self.recorded:
+            self._take_over()
+        else:
+            self._begin()
+        while len(wanted := self._choose()):
+            self._evaluate_all(wanted)
+        lists = self.lists
+        self._drop(lists.sentence, lists.head, lists.depth + 1, self.longest)
+        for number, sentence in enumerate(self.sentences):
             if not sentence.finished:
-                sentence.add(self.forced[number])
+                sentence.add(self._forced(number))
             self._complete(sentence)
 
-    # What the beam leaves
+    # The start
+
+    def _begin(self) -> None:
+        """Evaluates the empty prefix of each sentence."""
+        self.doing[:] = LEAD
+        self._evaluate(np.arange(len(self.sentences)), again=False, count=self.width)
 
     def _take_over(self) -> None:
-        nodes = np.isin(self.tree.sentence, self.numbers).nonzero()[0]
+        """Goes on from what a beam has evaluated, where that is not enough."""
+        goal = (self.settings.nbest, self.settings.enumerate_mass)
+        numbers = [n for n, s in enumerate(self.sentences) if not s.is_settled(*goal)]
+        nodes = np.isin(self.tree.sentence, numbers).nonzero()[0]
         self.archive.keep(nodes, len(self.tree))
-        for number in self.numbers:
+        self.doing[numbers] = PROOF
+        self.had_beam[:] = True
+        for number in numbers:
             sentence = self.sentences[number]
             sentence.reopen()
             if sentence.finished[0].status == "forced":
-                self.forced[number] = sentence.finished.pop()
+                sentence.finished.clear()
             self.ended.update(h.node for h in sentence.finished)
             self._note_list(number)
-        self.in_beam = self.tree.parent < 0
-        self.levels = self._recorded_of(nodes)
-        for depth, known in enumerate(self.levels):
-            self._follow(depth, known)
+        for found, scores, tokens in self._recorded_of(nodes):
+            if len(found):
+                self._follow(found, scores, tokens, again=True)
 
-    def _recorded_of(self, nodes: np.ndarray) -> list[Known]:
+    def _recorded_of(self, nodes: np.ndarray) -> list[tuple]:
         """What may follow each of these nodes, by length; all at once from the device."""
         flat, shapes = [], []
         for first, scores, tokens in self.recorded:
@@ -142,84 +134,104 @@ class ExactSearch:
             flat += [scores[index].double().flatten(), tokens[index].double().flatten()]
             shapes.append((rows + first, (len(rows), scores.shape[1])))
         parts = torch.cat(flat).cpu().split([len(part) for part in flat])
-        found = []
-        for (rows, shape), scores, tokens in zip(shapes, parts[::2], parts[1::2], strict=True):
-            scores, tokens = scores.numpy().reshape(shape), tokens.long().numpy().reshape(shape)
-            found.append(Known(rows, scores, tokens, np.full(*shape), True))
-        return found
+        return [
+            (rows, scores.numpy().reshape(shape), tokens.long().numpy().reshape(shape))
+            for (rows, shape), scores, tokens in zip(shapes, parts[::2], parts[1::2], strict=True)
+        ]
 
-    def _follow(self, depth: int, known: Known) -> None:
-        """Ends what ends after these nodes, and opens what is worth a look."""
-        sentence, total = self.tree.sentence[known.node], self.tree.total[known.node]
-        totals = total[:, None] + known.scores
-        shown = known.shown & (known.scores > -math.inf)
-        is_eos = known.tokens == self.settings.eos
-        rows, columns = (shown & is_eos).nonzero()
-        if known.again:
-            new = [node not in self.ended for node in known.node[rows].tolist()]
-            rows, columns = rows[new], columns[new]
-        self._end(depth + 1, known.node[rows], sentence[rows], totals[rows, columns])
-        child = shown & ~is_eos
-        if known.again:
-            child &= ~self._are_known(depth, known)
-        useful = child & (self._bound(totals, depth + 2) > self.floor[sentence][:, None])
-        left = np.where(child & ~useful, totals, -math.inf).max(1)
-        self._drop(sentence, left, depth + 2, self.longest)
-        rows, columns = useful.nonzero()
-        chosen = (known.tokens[rows, columns], totals[rows, columns], np.zeros_like(rows))
-        self._push(depth + 1, Open(sentence[rows], known.node[rows], *chosen))
-        self._want_more(depth, known, np.where(shown, totals, math.inf).min(1))
+    # What an evaluation tells
 
-    def _are_known(self, depth: int, known: Known) -> np.ndarray:
-        """Which of these next tokens lead to prefixes that were evaluated, or are open."""
+    def _follow(
+        self, nodes: np.ndarray, scores: np.ndarray, tokens: np.ndarray, again: bool
+    ) -> None:
+        """Ends what ends after these nodes, and lists what else may follow. `again`: some of it
+        may be known already."""
+        tree, settings = self.tree, self.settings
+        sentence, seen = tree.sentence[nodes], scores.shape[1]
+        totals = tree.total[nodes][:, None] + scores
+        possible, is_eos = scores > -math.inf, tokens == settings.eos
+        rows, places = (possible & is_eos).nonzero()
+        self._end(nodes[rows], sentence[rows], totals[rows, places])
+        # What is not listed has no larger total than the last that is; if that is impossible,
+        # there is nothing else.
+        impossible = ~possible & (tokens != settings.pad)
+        whole = impossible.any(1) | (seen >= settings.vocab_size)
+        rest = np.where(possible, totals, math.inf).min(1)
+        rest = np.where(whole | (rest == math.inf), -math.inf, rest)
+        keep = possible & ~is_eos
+        if again:
+            keep &= ~self._are_known(nodes, tokens)
+        order = np.argsort(~keep, axis=1, kind="stable")
+        totals = np.take_along_axis(np.where(keep, totals, -math.inf), order, 1)
+        tokens = np.take_along_axis(tokens, order, 1)
+        self._list(nodes, seen, totals, tokens, keep.sum(1), rest)
+
+    def _list(self, nodes, seen: int, totals, tokens, count, rest) -> None:
+        """Opens lists of the first `count` continuations of each node; long ones are several, and
+        the last one has the rest."""
+        sentence, depth = self.tree.sentence[nodes], self.tree.depth[nodes]
+        for start in range(0, max(1, int(count.max())), self.width):
+            part = slice(start, start + self.width)
+            missing = ((0, 0), (0, self.lists.width - totals[:, part].shape[1]))
+            some = np.pad(totals[:, part], missing, constant_values=-math.inf)
+            names = np.pad(tokens[:, part], missing)
+            here = np.clip(count - start, 0, self.width)
+            is_last = count <= start + self.width
+            rows = is_last.nonzero()[0]
+            some[rows, here[rows]], names[rows, here[rows]] = rest[rows], REST
+            chosen = ((here > 0) | (start == 0)).nonzero()[0]
+            known = (nodes[chosen], sentence[chosen], depth[chosen], seen)
+            first = self.lists.add(*known, some[chosen], names[chosen])
+            if start == 0:
+                self._note_lists(nodes, first)
+
+    def _note_lists(self, nodes: np.ndarray, first: int) -> None:
+        if (most := int(nodes.max())) >= len(self.list_of):
+            self.list_of = np.resize(self.list_of, 2 * most + 1)
+        self.list_of[nodes] = np.arange(first, first + len(nodes))
+
+    def _are_known(self, nodes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Which of these next tokens lead to prefixes that were evaluated, or are listed."""
         size = self.settings.vocab_size
-        parts = self.open[depth + 1] if depth + 1 < self.longest else []
-        pairs = [self.tree.parent * size + self.tree.token]
-        pairs += [part.node * size + part.token for part in parts]
-        return np.isin(known.node[:, None] * size + known.tokens, np.concatenate(pairs))
+        listed = np.isin(self.lists.node, nodes)
+        known = self.lists.node[listed][:, None] * size + self.lists.tokens[listed]
+        real = (self.lists.tokens[listed] != REST) & (self.lists.totals[listed] > -math.inf)
+        pairs = [self.tree.parent * size + self.tree.token, known[real]]
+        return np.isin(nodes[:, None] * size + tokens, np.concatenate(pairs))
 
-    def _want_more(self, depth: int, known: Known, least: np.ndarray) -> None:
-        """Opens the nodes whose last known token, with total `least`, was good enough to look for
-        further ones."""
-        impossible = (known.scores == -math.inf) & (known.tokens != self.settings.pad)
-        whole = (known.shown & impossible).any(1) | (least == math.inf)
-        whole |= known.count >= self.settings.vocab_size
-        sentence = self.tree.sentence[known.node]
-        more = ~whole & (self._bound(least, depth + 1) > self.floor[sentence])
-        left = ~whole & ~more
-        self._drop(sentence[left], least[left], depth + 1, self.longest)
-        node, count = known.node[more], known.count[more]
-        self._push(depth, Open(sentence[more], node, np.full(len(node), -1), least[more], count))
-
-    def _push(self, depth: int, opened: Open) -> None:
-        if len(opened):
-            self.open[depth].append(opened)
-
-    def _bound(self, total: np.ndarray, shortest: int) -> np.ndarray:
+    def _bound(self, total: np.ndarray, shortest) -> np.ndarray:
         """`Ranking.bound` of arrays."""
-        ranking = self.settings.ranking
-        if not ranking.normalize:
+        if not self.settings.ranking.normalize:
             return total
-        power = ranking.len_penalty
-        return np.maximum(total / shortest**power, total / self.longest**power)
+        return self._normalized_bound(total, shortest, self.longest)
 
-    def _drop(self, sentence: np.ndarray, total: np.ndarray, shortest: int, longest: int) -> None:
+    def _normalized_bound(self, total: np.ndarray, shortest, longest) -> np.ndarray:
+        power = self.settings.ranking.len_penalty
+        short, long = np.asarray(shortest, float) ** power, np.asarray(longest, float) ** power
+        return np.maximum(total / short, total / long)
+
+    def _drop(self, sentence: np.ndarray, total: np.ndarray, shortest, longest) -> None:
         """`Sentence.drop` of arrays."""
-        best = np.full(len(self.sentences), -math.inf)
+        best, normalized = (np.full(len(self.sentences), -math.inf) for _ in range(2))
         np.maximum.at(best, sentence, total)
+        np.maximum.at(normalized, sentence, self._normalized_bound(total, shortest, longest))
         for number in (best > -math.inf).nonzero()[0].tolist():
-            self.sentences[number].drop(float(best[number]), shortest, longest)
+            self.sentences[number].drop_bounds(float(best[number]), float(normalized[number]))
 
-    def _end(self, length: int, node: np.ndarray, sentence: np.ndarray, total: np.ndarray) -> None:
+    def _end(self, node: np.ndarray, sentence: np.ndarray, total: np.ndarray) -> None:
+        """Finishes hypotheses that end after these nodes, if they did not already."""
+        new = [n not in self.ended for n in node.tolist()]
+        node, sentence, total = node[new], sentence[new], total[new]
+        self.ended.update(node.tolist())
         ranking, mass = self.settings.ranking, self.settings.enumerate_mass
+        length = self.tree.depth[node] + 1
         score = total / length**ranking.len_penalty if ranking.normalize else total
         late = score <= self.worst[sentence]
-        self._drop(sentence[late], total[late], length, length)
-        self.ended.update(node.tolist())
+        self._drop(sentence[late], total[late], length[late], length[late])
         for i in (~late).nonzero()[0].tolist():
             number = int(sentence[i])
             known = self.sentences[number]
-            ended = Ended(int(node[i]), float(total[i]), length, float(score[i]))
+            ended = Ended(int(node[i]), float(total[i]), int(length[i]), float(score[i]))
             if mass is not None or len(known.finished) < self._room:
                 known.add(ended)
             else:
@@ -233,145 +245,206 @@ class ExactSearch:
     def _note_list(self, number: int) -> None:
         """The list of finished hypotheses has changed."""
         sentence, mass = self.sentences[number], self.settings.enumerate_mass
+        self.best_total[number] = max((h.total for h in sentence.finished), default=-math.inf)
         if mass is not None:
             if sentence.listed_mass >= mass:
-                self.width[number] = 0
+                self.doing[number] = NOTHING
             return
         if self.only_falls:
             self.floor[number] = sentence.nth_score(self.settings.nbest)
         self.worst[number] = sentence.nth_score(self._room)
 
-    # Sweeps
+    # What to look at next
 
-    def _plan(self) -> bool:
-        """Decides how many prefixes of each length the next sweep may take of each sentence.
-        Whether there is anything to do."""
-        self.width[:] = 0
-        parts = [(d, part) for d, parts in enumerate(self.open) for part in parts]
-        if parts:
-            owner = np.concatenate([part.sentence for _, part in parts])
-            bound = np.concatenate([self._bound(part.total, d + 1) for d, part in parts])
-            useful = np.bincount(owner[bound > self.floor[owner]], minlength=len(self.width))
-            for number in useful.nonzero()[0].tolist():
-                self.width[number] = self._width(number, int(useful[number]))
-        self.sweeps += 1
-        return bool(self.width.any())
+    def _choose(self) -> Wanted:
+        """The prefixes of the next round. Those of leads and beams cost nothing."""
+        free = [*self._leads(), *self._beams()]
+        for wanted in free:
+            self._take(wanted)
+        paid = self._best_open()
+        self._take(paid)
+        self.spent += np.bincount(self.lists.sentence[paid.list], minlength=len(self.spent))
+        self.rounds += self.doing == PROOF
+        return Wanted.join([*free, paid])
 
-    def _width(self, number: int, open_ones: int) -> int:
-        budget, mass = self.settings.exact_budget, self.settings.enumerate_mass
-        if self.spent[number] >= budget:
-            return 0
-        if mass is not None and self.sentences[number].listed_mass >= mass:
-            return 0
-        # Few prefixes of each length may find a better hypothesis, and then a proof is likely.
-        # Without a floor there are never enough of them.
-        if self.floor[number] == -math.inf:
-            return FIRST << self.sweeps
-        if self._expected(number, open_ones) <= budget:
-            return budget
-        return FIRST if self.sweeps == 0 else 0
+    def _take(self, wanted: Wanted) -> None:
+        np.maximum.at(self.lists.taken, wanted.list, wanted.place + 1)
 
-    def _expected(self, number: int, open_ones: int) -> float:
-        """How many evaluations a proof is likely to need."""
-        ranking, least = self.settings.ranking, self.floor[number]
+    def _leads(self) -> list[Wanted]:
+        """The next prefix of each lead: the best open one that is not shorter than the last. A
+        lead ends when its total is not above that of a hypothesis that has ended."""
+        lists, count = self.lists, len(self.doing)
+        ahead = (self.doing == LEAD)[lists.sentence] & (lists.depth >= self.lead[lists.sentence])
+        rows = ahead.nonzero()[0]
+        owner, head = (
+            lists.sentence[rows],
+            np.where(lists.head_is_rest, -math.inf, lists.head)[rows],
+        )
+        order = np.lexsort((head, owner))  # the best of each sentence comes last
+        self.lead_total[:] = -math.inf
+        last = np.zeros(count, np.int64)
+        self.lead_total[owner[order]], last[owner[order]] = head[order], rows[order]
+        leads = self.doing == LEAD
+        self._decide((leads & (self.lead_total <= self.best_total)).nonzero()[0])
+        leads &= self.lead_total > self.best_total
+        hopeless = leads & (self._expected(self.lead_total) > self.settings.exact_budget)
+        for number in hopeless.nonzero()[0].tolist():
+            self._start_beam(number)
+        numbers = (leads & ~hopeless).nonzero()[0]
+        self.lead[numbers] = lists.depth[last[numbers]] + 1
+        return [Wanted(last[numbers], lists.taken[last[numbers]])]
+
+    def _decide(self, numbers: np.ndarray) -> None:
+        """What sentences do whose lead or beam has ended."""
+        proof = self._is_likely()[numbers] | self.had_beam[numbers]
+        self.doing[numbers[proof]] = PROOF
+        for number in numbers[~proof].tolist():
+            self._start_beam(number)
+
+    def _is_likely(self) -> np.ndarray:
+        """Whether each sentence can afford a proof, with the floor that it has."""
+        ranking, least = self.settings.ranking, self.floor
         if ranking.normalize:  # the total that makes a prefix worth a look
-            least *= (self.longest if ranking.len_penalty > 0 else 1) ** ranking.len_penalty
-        return max(open_ones, LIKELY_SHARE * math.exp(min(-least, 50.0)))
+            longest = self.longest if ranking.len_penalty > 0 else 1
+            least = least * longest**ranking.len_penalty
+        return self._expected(least) <= self.settings.exact_budget
 
-    def _sweep(self) -> None:
-        """Evaluates open prefixes of each sentence, and what follows them."""
-        for depth in range(self.longest):
-            free = self._mark_beam(depth) if self.owes_beam else None
-            group, free = self._admit(depth, free)
-            for known in self._evaluate_all(depth, group, free):
-                self._follow(depth, known)
-        self.owes_beam = False
+    def _expected(self, least: np.ndarray) -> np.ndarray:
+        """How many evaluations a proof is likely to need."""
+        return LIKELY_SHARE * np.exp(np.minimum(-least, 50.0))
 
-    def _mark_beam(self, depth: int) -> np.ndarray:
-        """Which open prefixes of this length the wide beam would evaluate: its rows are the best of
-        those that continue its rows. Some of these were evaluated already."""
-        opened = Open.join(self.open[depth])
-        self.open[depth] = [opened]
-        free = np.zeros(len(opened), bool)
-        if depth == 0:
-            return free
-        nodes = self.levels[depth].node if depth < len(self.levels) else np.empty(0, np.int64)
-        nodes = nodes[self.in_beam[self.tree.parent[nodes]]]
-        places = (self.in_beam[opened.node] & (opened.token >= 0)).nonzero()[0]
-        sentence = np.concatenate([self.tree.sentence[nodes], opened.sentence[places]])
-        total = np.concatenate([self.tree.total[nodes], opened.total[places]])
-        chosen = _rank(sentence, total) < self.settings.beam_size
-        self.in_beam[nodes] = chosen[: len(nodes)]
-        free[places] = chosen[len(nodes) :]
-        return free
+    def _start_beam(self, number: int) -> None:
+        self.doing[number], self.had_beam[number] = BEAM, True
+        self.beams[number] = np.array([number])  # its root
 
-    def _admit(self, depth: int, free: np.ndarray | None) -> tuple[Open, np.ndarray]:
-        """(open prefixes of this length that their sentences can use and afford, which of them are
-        rows of the wide beam, which cost nothing)."""
-        opened = Open.join(self.open[depth])
-        if free is None:
-            free = np.zeros(len(opened), bool)
-        sentence, bound = opened.sentence, self._bound(opened.total, depth + 1)
-        useful = bound > self.floor[sentence]
-        self._drop(sentence[~useful], opened.total[~useful], depth + 1, self.longest)
-        wanted = (useful & ~free).nonzero()[0]
-        most = np.minimum(self.width, self.settings.exact_budget - self.spent)[sentence[wanted]]
-        paid = wanted[_rank(sentence[wanted], bound[wanted]) < most]
-        self.spent += np.bincount(sentence[paid], minlength=len(self.spent))
-        taken = useful & free
-        taken[paid] = True
-        self.open[depth] = [opened[useful & ~taken]]
-        return opened[taken], free[taken]
-
-    def _evaluate_all(self, depth: int, group: Open, free: np.ndarray) -> list[Known]:
-        """What may follow these prefixes."""
+    def _beams(self) -> list[Wanted]:
+        """The prefixes that beams would evaluate next, as far as they are worth a look."""
         found = []
-        for again in (False, True):
-            chosen = ((group.token < 0) == again).nonzero()[0]
-            for start in range(0, len(chosen), AT_ONCE):
-                part = chosen[start : start + AT_ONCE]
-                found.append(self._evaluate(depth, group[part], free[part], again))
+        for number in (self.doing == BEAM).nonzero()[0].tolist():
+            wanted = self._beam(number)
+            if wanted is None:
+                self._decide(np.array([number]))
+            else:
+                found.append(wanted)
         return found
 
-    def _evaluate(self, depth: int, group: Open, free: np.ndarray, again: bool) -> Known:
-        nodes, sentence = group.node, group.sentence
-        if not again:
-            first = self.tree.add(nodes, group.token, group.total, sentence)
-            nodes = np.arange(first, len(self.tree))
-            self.in_beam = np.concatenate([self.in_beam, free])
-        count = group.seen * MORE_TOKENS if again else self._useful_tokens(group)
-        paths = self.tree.paths(nodes, depth + 1)
+    def _beam(self, number: int) -> Wanted | None:
+        """The rows of a beam are the best of those that continue its rows. Some of them were
+        evaluated already."""
+        while True:
+            lists = self.list_of[self.beams[number]]
+            totals, depth = self.lists.totals[lists], int(self.lists.depth[lists[0]])
+            useful = (self._bound(totals, depth + 2) > self.floor[number]) & (totals > -math.inf)
+            useful &= self.lists.tokens[lists] != REST
+            rows, places = useful.nonzero()
+            best = np.argsort(-totals[rows, places], kind="stable")[: self.settings.beam_size]
+            if not len(best):
+                del self.beams[number]
+                return None
+            lists, places = lists[rows[best]], places[best]
+            child = self.lists.child[lists, places]
+            if (child < 0).any():
+                return Wanted(lists[child < 0], places[child < 0])
+            self.beams[number] = child
+
+    def _best_open(self) -> Wanted:
+        """Open prefixes that their sentences can use and afford, the best first; those of a list
+        in its own order, because they are as long."""
+        lists, least, most = self.lists, self._worth(), self._affordable()
+        least = np.where(most > 0, least, math.inf)
+        head = self._bound(lists.head, lists.depth + 1)
+        chosen = (head > least[lists.sentence]).nonzero()[0]
+        sentence, depth = lists.sentence[chosen][:, None], lists.depth[chosen][:, None]
+        totals = lists.totals[chosen]
+        bound = self._bound(totals, depth + 1)
+        useful = (bound > least[sentence]) & (totals > -math.inf)
+        useful &= np.arange(lists.width) >= lists.taken[chosen][:, None]
+        rows, places = useful.nonzero()
+        owner = sentence[rows, 0]
+        nearest = bound[rows, places] + PATIENCE * depth[rows, 0]
+        best = _rank(owner, nearest) < most[owner]
+        return Wanted(chosen[rows[best]], places[best])
+
+    def _worth(self) -> np.ndarray:
+        """What bounds have to be above, of each sentence, in this round."""
+        sides = np.maximum(self.floor, self.lead_total)
+        if self.settings.ranking.normalize:
+            sides[:] = math.inf  # totals do not tell what a proof needs
+        return np.select([self.doing == LEAD, self.doing == PROOF], [sides, self.floor], math.inf)
+
+    def _affordable(self) -> np.ndarray:
+        """How many prefixes each sentence may look at in this round."""
+        tried = (self.doing == PROOF) & (self.floor > -math.inf) & ~self._is_likely()
+        budget = np.full(len(self.doing), self.settings.exact_budget)
+        budget[tried] = np.minimum(budget[tried], TRIAL)
+        width = np.where(self.doing == LEAD, SIDES, FIRST << np.minimum(self.rounds, 20))
+        return np.clip(budget - self.spent, 0, width)
+
+    # Evaluation
+
+    def _evaluate_all(self, wanted: Wanted) -> None:
+        lists = self.lists
+        is_rest = lists.tokens[wanted.list, wanted.place] == REST
+        for number in wanted.list[is_rest].tolist():  # few, and of different numbers of tokens
+            count = int(lists.seen[number]) * MORE_TOKENS
+            self._evaluate(lists.node[[number]], again=True, count=count)
+        new = wanted[~is_rest]
+        groups = [np.arange(len(new))]
+        if not self.archive.can_mix:
+            depth = lists.depth[new.list]
+            groups = [(depth == d).nonzero()[0] for d in np.unique(depth)]
+        for group in groups:
+            for start in range(0, len(group), AT_ONCE):
+                self._evaluate_new(new[group[start : start + AT_ONCE]])
+
+    def _evaluate_new(self, wanted: Wanted) -> None:
+        lists = self.lists
+        where = (wanted.list, wanted.place)
+        parents, sentence = lists.node[wanted.list], lists.sentence[wanted.list]
+        first = self.tree.add(parents, lists.tokens[where], lists.totals[where], sentence)
+        nodes = np.arange(first, len(self.tree))
+        lists.child[where] = nodes
+        self._evaluate(nodes, again=False, count=self.width)
+
+    def _evaluate(self, nodes: np.ndarray, again: bool, count: int) -> None:
+        sentence, depth = self.tree.sentence[nodes], self.tree.depth[nodes]
+        paths = self.tree.paths(nodes)
         self.archive.restore(paths[:, :-1], sentence)
-        tokens = torch.from_numpy(self.tree.token[paths]).to(self.device)
-        answer = self.next.best(tokens, sentence, int(count.max()))
-        self.archive.file(nodes, depth, answer.attention, answer.support)
+        tokens = np.where(paths >= 0, self.tree.token[paths], self.settings.pad)
+        is_mixed = bool((depth != depth[0]).any())
+        answer = self.next.best(
+            torch.from_numpy(tokens).to(self.device), sentence, count, depth if is_mixed else None
+        )
+        self.archive.file(nodes, paths.shape[1] - 1, answer.attention, answer.support)
         scores, best, cut, closed = _on_host(answer)
         if np.isnan(scores).any():
-            raise GenerationError(f"the models' scores are NaN at step {depth}")
+            raise GenerationError(f"the models' scores are NaN at step {int(depth.max())}")
         if not again:
-            self._note_limits(group, cut, closed)
+            self._note_limits(nodes, cut, closed)
         # Of all tokens there may be fewer, and one more comes with padding.
-        count = np.where(count >= best.shape[1] - 1, best.shape[1], count)
-        return Known(nodes, scores, best, count, again)
+        kept = slice(None if count >= best.shape[1] - 1 else count)
+        self._follow(nodes, scores[:, kept], best[:, kept], again)
 
-    def _useful_tokens(self, group: Open) -> np.ndarray:
-        """How many next tokens to keep. Of a probability of e^total, fewer than e^(total − floor)
-        parts can be above e^floor. The wide beam, EOS and padding need their places, too."""
-        floor, least = self.floor[group.sentence], self.settings.beam_size + 2
-        if self.settings.ranking.normalize:
-            return np.full(len(group), max(TOKENS, least))
-        parts = np.exp(np.minimum(group.total - floor, 50.0))
-        parts = np.where(floor > -math.inf, parts + 2, TOKENS)
-        return np.clip(parts, least, max(MOST_TOKENS, least)).astype(np.int64)
-
-    def _note_limits(self, group: Open, cut, closed) -> None:
+    def _note_limits(self, nodes: np.ndarray, cut, closed) -> None:
         if cut is None and closed is None:
             return
-        for row, (number, total) in enumerate(zip(group.sentence, group.total, strict=True)):
+        owner, totals = self.tree.sentence[nodes].tolist(), self.tree.total[nodes].tolist()
+        for row, (number, total) in enumerate(zip(owner, totals, strict=True)):
             if cut is not None:
-                self.sentences[number].cut(float(total + cut[row]), self.longest)
+                self.sentences[number].cut(total + float(cut[row]), self.longest)
             if closed is not None:
                 self.sentences[number].closed += math.exp(total) * float(closed[row])
+
+    # The end
+
+    def _forced(self, number: int) -> Ended:
+        """The best of the longest prefixes, closed with EOS, which the models hold impossible. A
+        prefix that the user demands is completed."""
+        nodes = (self.tree.sentence == number).nonzero()[0].tolist()
+        node = max(nodes, key=lambda n: (self.tree.depth[n], self.tree.total[n]))
+        depth = int(self.tree.depth[node])
+        rest = self.next.longest_rest(number, depth)
+        return Ended(node, -math.inf, depth + 1 + len(rest), -math.inf, rest)
 
     def _complete(self, sentence: Sentence) -> None:
         """Attention and support of hypotheses that this search has found."""

@@ -36,21 +36,27 @@ class NextTokens:
         self.prefix: np.ndarray | None = None if prefix is None else prefix.cpu().numpy()
         self.max_len = max_len
 
-    def best(self, tokens: Tensor, sentences: np.ndarray, k: int) -> Answer:
+    def best(
+        self, tokens: Tensor, sentences: np.ndarray, k: int, steps: np.ndarray | None = None
+    ) -> Answer:
         """The k best tokens after the prefixes `tokens` [rows, step + 1], which belong to these
-        sentences; the last states' rows are theirs."""
-        step = tokens.shape[1] - 1
-        if self._can_shortlist(step, sentences):
-            return self._shortlisted(tokens, k)
-        found = self.all(tokens, sentences)
+        sentences; the last states' rows are theirs. `steps` are their lengths where they differ;
+        padding is on the left then."""
+        different = [tokens.shape[1] - 1] if steps is None else np.unique(steps).tolist()
+        if all(self._can_shortlist(step, sentences) for step in different):
+            return self._shortlisted(tokens, k, steps)
+        found = self.all(tokens, sentences, steps)
         found.scores, found.tokens = found.scores.topk(min(k, found.scores.shape[1]))
         return found
 
-    def all(self, tokens: Tensor, sentences: np.ndarray) -> Answer:
+    def all(self, tokens: Tensor, sentences: np.ndarray, steps: np.ndarray | None = None) -> Answer:
         """The log-scores [rows, vocabulary] of all tokens."""
-        found = self._ask(tokens)
+        found = self._ask(tokens, steps)
         found.can_end = found.scores[:, self.settings.eos] > -math.inf
-        self._apply_rules(found, tokens, sentences)
+        if steps is None:
+            self._apply_rules(found, tokens, sentences)
+        else:
+            self._apply_rules_by_step(found, tokens, sentences, steps)
         return found
 
     def longest_rest(self, sentence: int, step: int) -> tuple[int, ...]:
@@ -64,9 +70,9 @@ class NextTokens:
         free = settings.min_len <= step < self.max_len and settings.rules.only_pad_at(step)
         return free and self.output.can_shortlist and self._wanted(step, sentences) is None
 
-    def _shortlisted(self, tokens: Tensor, k: int) -> Answer:
+    def _shortlisted(self, tokens: Tensor, k: int, steps: np.ndarray | None) -> Answer:
         settings = self.settings
-        logits, attention = self.states.logits(tokens)
+        logits, attention = self.states.logits(tokens, _on_device(steps, tokens))
         transform = transform_of(settings.model.single_model)
         # The one token that is forbidden may be among the best.
         k = min(k + 1, logits.shape[1])
@@ -75,10 +81,12 @@ class NextTokens:
         )
         return Answer(scores.masked_fill(best == settings.pad, -math.inf), best, attention)
 
-    def _ask(self, tokens: Tensor) -> Answer:
+    def _ask(self, tokens: Tensor, steps: np.ndarray | None) -> Answer:
         """As the models give them."""
         settings = self.settings
-        lprobs, attention = self.states.log_scores(tokens, settings.temperature)
+        lprobs, attention = self.states.log_scores(
+            tokens, settings.temperature, _on_device(steps, tokens)
+        )
         if self.output.renormalize:
             lprobs = renormalize(lprobs)
         support = None
@@ -108,6 +116,24 @@ class NextTokens:
         if self.output.is_probability and not free:
             found.closed = (1.0 - found.scores.exp().sum(1)).clamp(min=0.0)
 
+    def _apply_rules_by_step(
+        self, found: Answer, tokens: Tensor, sentences: np.ndarray, steps: np.ndarray
+    ) -> None:
+        """The same for prefixes of different lengths: they are looked at length by length."""
+        for step in np.unique(steps).tolist():
+            chosen = (steps == step).nonzero()[0]
+            rows = torch.from_numpy(chosen).to(tokens.device)
+            part = Answer(found.scores[rows], None)
+            self._apply_rules(part, tokens[rows, -step - 1 :], sentences[chosen])
+            found.scores[rows] = part.scores
+            if part.cut is not None:
+                found.cut = torch.full_like(found.scores[:, 0], -math.inf)
+                found.cut[rows] = part.cut
+            if part.closed is not None:
+                if found.closed is None:
+                    found.closed = torch.zeros_like(found.scores[:, 0])
+                found.closed[rows] = part.closed
+
     def _wanted(self, step: int, sentences: np.ndarray) -> np.ndarray | None:
         """What must come next, [rows]; None where the prefix cannot or does not reach."""
         if self.prefix is None or step >= min(self.prefix.shape[1], self.max_len):
@@ -120,3 +146,7 @@ class NextTokens:
             return np.zeros(len(sentences), dtype=bool)
         wanted = self.prefix[sentences, self.max_len]
         return (wanted != self.settings.pad) & (wanted != self.settings.eos)
+
+
+def _on_device(steps: np.ndarray | None, tokens: Tensor) -> Tensor | None:
+    return None if steps is None else torch.from_numpy(steps).to(tokens.device)

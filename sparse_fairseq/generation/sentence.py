@@ -87,9 +87,12 @@ class Sentence:
         """Leaves a prefix unexplored, or a hypothesis out, whose length is between these."""
         if total == -math.inf:
             return
+        self.drop_bounds(total, self.ranking.normalized_bound(total, shortest, longest))
+
+    def drop_bounds(self, total: float, normalized: float) -> None:
+        """The same, given the bound on the normalised score."""
         self.dropped = max(self.dropped, total)
-        bound = self.ranking.normalized_bound(total, shortest, longest)
-        self.dropped_normalized = max(self.dropped_normalized, bound)
+        self.dropped_normalized = max(self.dropped_normalized, normalized)
 
     def cut(self, total: float, longest: int) -> None:
         """Leaves a prefix unexplored that would be longer than the maximum length. Where long

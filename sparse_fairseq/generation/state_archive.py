@@ -12,13 +12,12 @@ import copy
 
 import numpy as np
 import torch
-from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
-from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor
 
 from .decoder_states import DecoderStates
 from .errors import GenerationError
+from .mixed_lengths import can_mix, reads_source_from_caches
 
 KEYS = ("prev_key", "prev_value")
 CANNOT = (
@@ -69,13 +68,8 @@ class ModelArchive:
         self.other_rows: dict[str, list[Rows]] = {}
         self.other_dims: dict[str, list[int]] = {}
         self.other_examples: dict[str, object] = {}
-        # After the first step, these look at nothing of the source but their attentions' caches.
-        self.has_all_of_source = (
-            isinstance(decoder, TransformerDecoderBase)
-            and type(decoder).extract_features_scriptable
-            is TransformerDecoderBase.extract_features_scriptable
-            and all(type(m).forward is TransformerDecoderLayerBase.forward for m in decoder.layers)
-        )
+        self.has_all_of_source = reads_source_from_caches(decoder)
+        self.can_mix = can_mix(decoder)
 
     def start(self, state: dict, rows: int) -> None:
         """Looks at the state after the first step, which has one row for each sentence."""
@@ -130,8 +124,9 @@ class ModelArchive:
         out = buffer[:size].view(len(index), *table.shape[1:])
         return torch.index_select(table, 0, index, out=out)
 
-    def state_of(self, paths: Tensor, sentences: Tensor) -> dict:
-        """The state after the prefixes whose nodes are `paths` [rows, tokens]."""
+    def state_of(self, paths: Tensor, padding: Tensor | None, sentences: Tensor) -> dict:
+        """The state after the prefixes whose nodes are `paths` [rows, tokens], where there is no
+        `padding` [rows, tokens]."""
         state: dict = {}
         for module, cache in zip(self.source, self.source_caches, strict=True):
             chosen = {
@@ -144,7 +139,7 @@ class ModelArchive:
             # The rows of a table [nodes · heads, dimensions], in the order of a cache.
             head = torch.arange(count, device=paths.device).unsqueeze(1)
             index = (paths.unsqueeze(1) * count + head).flatten()
-            cache: dict = {"prev_key_padding_mask": None}
+            cache: dict = {"prev_key_padding_mask": padding}
             for key in KEYS:
                 table = rows[key].table()
                 found = self._gather(table.reshape(-1, table.shape[2]), index, (module, key))
@@ -174,6 +169,11 @@ class StateArchive:
         self.attention, self.support = Rows(), Rows()
         self.places = np.empty(0, np.int64)  # of the nodes, after a `keep`
         self.count = 0
+
+    @property
+    def can_mix(self) -> bool:
+        """Whether prefixes of different lengths can be evaluated together."""
+        return bool(self.models) and all(archive.can_mix for archive in self.models)
 
     def add(self, step: int, rows: int, attention: Tensor | None, support: Tensor | None) -> None:
         """Files the rows that the models were asked about last."""
@@ -206,7 +206,8 @@ class StateArchive:
         self.add(step, len(nodes), attention, support)
 
     def restore(self, paths: np.ndarray, sentences: np.ndarray) -> None:
-        """Prepares the models for the tokens after those of `paths` [rows, nodes]."""
+        """Prepares the models for the tokens after those of `paths` [rows, nodes], in which -1
+        stands before the beginning of prefixes that are shorter than others."""
         order = torch.from_numpy(sentences).to(self.device)
         ensemble = self.states.ensemble
         if not paths.shape[1] or not self.models:
@@ -217,8 +218,12 @@ class StateArchive:
             self.states.encoder_outs = [_of_shape(out, len(order)) for out in self.source]
         else:
             self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
-        places = torch.from_numpy(self.places[paths]).to(self.device)
-        self.states.incremental = [archive.state_of(places, order) for archive in self.models]
+        missing = paths < 0
+        places = torch.from_numpy(np.where(missing, 0, self.places[paths])).to(self.device)
+        padding = torch.from_numpy(missing).to(self.device) if missing.any() else None
+        self.states.incremental = [
+            archive.state_of(places, padding, order) for archive in self.models
+        ]
 
     def history(self, rows: Rows, path: list[int]) -> Tensor | None:
         """[..., tokens] what was recorded of the prefix with these nodes."""

@@ -17,9 +17,9 @@ def task():
     return make_task(vocab=32)
 
 
-def peaked_model(task, arch, output):
-    positions = {"encoder_learned_pos": True, "decoder_learned_pos": True}
-    model = make_model(task, arch, **positions).eval()
+def peaked_model(task, arch, output, **options):
+    options = {"encoder_learned_pos": True, "decoder_learned_pos": True, **options}
+    model = make_model(task, arch, **options).eval()
     torch.manual_seed(3)
     for parameter in model.parameters():
         parameter.data.normal_(std=2 * max(parameter.std().item(), 0.05))

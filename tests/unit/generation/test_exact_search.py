@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_models import EOS, IDENTITY, probability_table, sample, table_model
+from table_models import EOS, IDENTITY, PAD, probability_table, sample, table_model
 from test_decoder_states import peaked_model
 from test_oracle import World, assert_batches_change_nothing, many, worlds
 from tiny_fairseq import make_batch, make_task
@@ -14,6 +14,7 @@ from sparse_fairseq.generation import (
     SparseSequenceGenerator,
     SparseSequenceScorer,
 )
+from sparse_fairseq.generation.state_archive import StateArchive
 from sparse_fairseq.output_transform import OutputSettings
 
 PLENTY = 100_000
@@ -92,6 +93,62 @@ def test_branches_have_their_own_states(task, arch, output):
             if one["attention"].numel():
                 columns = other["attention"].T[:, : len(one["tokens"])]
                 torch.testing.assert_close(one["attention"], columns, atol=2e-3, rtol=1e-3)
+
+
+def deep_search(models, task, **settings):
+    """(hypotheses, calls of the first decoder)"""
+    known = {"max_len_b": 9, "normalize_scores": False, "score_normalization": "renormalize"}
+    prefix = settings.pop("prefix_tokens", None)
+    generator = SparseSequenceGenerator(
+        models, task.tgt_dict, 2, nbest=1, exact_budget=80, **known, **settings
+    )
+    calls = []
+    hook = models[0].decoder.layers[0].register_forward_hook(lambda *_: calls.append(1))
+    found = generator.generate(models, make_batch(task, sentences=6, length=9), prefix)
+    hook.remove()
+    return found, len(calls)
+
+
+ENTMAX = OutputSettings("entmax", 1.5)
+EACH_LENGTH_HAS_ITS_RULES = {
+    "prefix_tokens": torch.tensor([[5], [PAD]] * 3),
+    "min_len": 3,
+    "unk_penalty": 0.5,
+    "no_repeat_ngram_size": 2,
+    "temperature": 1.3,
+}
+
+
+@pytest.mark.parametrize(
+    ("archs", "positions"),
+    [
+        (["transformer"], {}),
+        (["transformer"], {"decoder_learned_pos": False, "layernorm_embedding": True}),
+        (
+            ["transformer"],
+            {"no_token_positional_embeddings": True, "decoder_normalize_before": True},
+        ),
+        (["sparse_transformer"], {"attention_alpha": 1.5}),
+        (["lstm"], {}),
+        (["transformer", "lstm", "transformer"], {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("flags", [{}, EACH_LENGTH_HAS_ITS_RULES], ids=["free", "rules"])
+def test_lengths_are_mixed(task, archs, positions, flags, monkeypatch):
+    """Prefixes of different lengths in one call of the models: the same as one call for each
+    length."""
+    models = [peaked_model(task, arch, ENTMAX, **positions) for arch in archs]
+    mixed, few = deep_search(models, task, **flags)
+    monkeypatch.setattr(StateArchive, "can_mix", False)
+    apart, many = deep_search(models, task, **flags)
+    assert few < many
+    for one, other in zip(mixed, apart, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert a["tokens"].tolist() == b["tokens"].tolist()
+            assert a["proved"] == b["proved"]
+            for key in ("positional_scores", "attention"):
+                torch.testing.assert_close(a[key], b[key], atol=2e-3, rtol=1e-3)
 
 
 def test_a_decoder_whose_states_grow_is_refused(task):
