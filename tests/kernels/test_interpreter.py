@@ -25,8 +25,11 @@ def run_interpreted(*arguments: str) -> subprocess.CompletedProcess:
         "ignore",
         "-p",
         "no:cacheprovider",
+        "-p",
+        "quick_interpreter",
     ]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    path = os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
     return subprocess.run(
         [*command, *arguments], capture_output=True, text=True, env=environment, cwd=FOLDER
     )
