@@ -23,6 +23,8 @@ def entmax_threshold(z: Tensor, alpha: float = 1.5) -> Tensor:
     low, high = top - 1, top.clone()
     for _ in range(200):
         middle = (low + high) / 2
+        if ((middle == low) | (middle == high)).all():
+            break
         total = ((x - middle[..., None]).clamp(min=0) ** (1 / (alpha - 1))).sum(-1)
         low, high = torch.where(total >= 1, middle, low), torch.where(total >= 1, high, middle)
     return low
