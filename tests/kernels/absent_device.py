@@ -102,7 +102,7 @@ def _of_amdgcn(compiled) -> Resources:
     def widths(kind: str) -> frozenset[int]:
         """Of buffer instructions, which tensors under 2 GB have; global ones are a row's fields."""
         bits = {"ubyte": 8, "ushort": 16, "short": 16, "dword": 32, "dwordx2": 64, "dwordx4": 128}
-        found = re.findall(rf"\bbuffer_{kind}_(?:format_)?(\w+)", text)
+        found = re.findall(rf"buffer_{kind}_(?:format_)?(\w+)", text)
         return frozenset(bits[name.removesuffix("_d16").removesuffix("_d16_hi")] for name in found)
 
     return Resources(
@@ -122,10 +122,10 @@ def _of_cubin(compiled) -> Resources:
     text = compiled.asm["ptx"]
 
     def widths(kind: str) -> list[int]:
-        found = re.findall(rf"\b{kind}\.global\S*?(?:\.v(\d))?\.[bfsu](\d+)\s", text)
+        found = re.findall(rf"{kind}\.global\S*?(?:\.v(\d))?\.[bfsu](\d+)\s", text)
         return [int(vector or 1) * int(bits) for vector, bits in found]
 
-    copies = re.findall(r"\bcp\.async\S*\.shared\.global\S* .*, 0x(\w+),", text)
+    copies = re.findall(r"cp\.async\S*\.shared\.global\S* .*, 0x(\w+),", text)
     return Resources(
         int(re.search(r"REG:(\d+)", usage)[1]), len(re.findall(r"\b(?:STL|LDL)\b", code)),
         compiled.metadata.shared,

@@ -17,6 +17,7 @@ from ._math import (
     LINEAR,
     LISTED,
     MAX_STEPS,
+    POWER,
     SHIFT,
     SQUARE,
     STATE,
@@ -285,22 +286,28 @@ def entmax_gradient_kernel(
     store_block(out_ptr + row * out_row * ALIGNED, col, inside, grad)
 
 
-@triton.jit(do_not_specialize=["z_row", "rows", "classes"])
+@triton.jit
+def _eps_of(row, here, eps_ptr, per_row, eps):
+    """ε of each row, or the same for all. Nothing is loaded then."""
+    own = per_row != 0
+    return tl.where(own, tl.load(eps_ptr + row, mask=here & own, other=1.0), eps)
+
+
+@triton.jit(do_not_specialize=["z_row", "rows", "classes", "per_row"])
 def entmax_tile_kernel(
-    z_ptr, out_ptr, eps_ptr, z_row, z_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, ALIGNED: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    z_ptr, out_ptr, eps_ptr, z_row, z_col, rows, classes, per_row, eps,
+    KIND: tl.constexpr, ALIGNED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The mapping for rows that fit into registers, with one α or one for each row."""
     classes *= ALIGNED
     row, col, inside = _tile(rows, classes, ROWS, BLOCK)
-    if PER_ROW:
-        eps = tl.load(eps_ptr + row * eps_row, mask=row < rows, other=1.0)
+    if KIND == POWER:
+        eps = _eps_of(row, row < rows, eps_ptr, per_row, eps)
     place = z_ptr + row * z_row * ALIGNED + col.to(tl.int64) * z_col
     z = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
     top = tl.max(z, 1, keep_dims=True)
     wrong = tl.max(unusable(z), 1, keep_dims=True) > 0
-    if PER_ROW:
+    if KIND == POWER:
         wrong |= eps != eps
     u = z - tl.where(top > float("-inf"), top, 0.0)
     state, total = _newton_tile(u, eps, KIND, ROWS)
@@ -309,24 +316,24 @@ def entmax_tile_kernel(
     store_block(out_ptr + row * classes, col, inside, p)
 
 
-@triton.jit(do_not_specialize=["z_row", "rows", "classes"])
+@triton.jit(do_not_specialize=["z_row", "rows", "classes", "per_row"])
 def entmax_blocks_kernel(
-    z_ptr, out_ptr, eps_ptr, z_row, z_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
+    z_ptr, out_ptr, eps_ptr, z_row, z_col, rows, classes, per_row, eps,
+    KIND: tl.constexpr, ALIGNED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The mapping for rows of any length."""
     row = tl.program_id(0).to(tl.int64)
     classes *= ALIGNED
     z_ptr += row * z_row * ALIGNED
-    if PER_ROW:
-        eps = tl.load(eps_ptr + row * eps_row)
+    if KIND == POWER:
+        eps = _eps_of(row, True, eps_ptr, per_row, eps)
     tops = tl.full([BLOCK], float("-inf"), tl.float32)
     for start in range(0, classes, BLOCK):
         col, inside, z = load_block(z_ptr, z_col, start, classes, True, BLOCK)
         tops = tl.maximum(tops, z, propagate_nan=tl.PropagateNan.ALL)
     top = tl.max(tops, 0)
     wrong = tl.max(unusable(tops), 0) > 0
-    if PER_ROW:
+    if KIND == POWER:
         wrong |= eps != eps
     shift = tl.where(top > float("-inf"), top, 0.0)
     state, total, score = _newton_blocks(z_ptr, z_col, classes, True, shift, eps, KIND, BLOCK)
@@ -376,18 +383,18 @@ def _alpha_slope(p, log, r, total_r, total_log, inverse, eps):
     return p * (total_r - r + eps * (r * total_log - total_r * log)) * inverse
 
 
-@triton.jit(do_not_specialize=["grad_row", "rows", "classes"])
+@triton.jit(do_not_specialize=["grad_row", "rows", "classes", "per_row"])
 def entmax_backward_tile_kernel(
-    p_ptr, grad_ptr, out_ptr, eps_ptr, alpha_ptr, grad_row, grad_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, OF_ALPHA: tl.constexpr, ALIGNED: tl.constexpr,
+    p_ptr, grad_ptr, out_ptr, eps_ptr, alpha_ptr, grad_row, grad_col, rows, classes, per_row, eps,
+    KIND: tl.constexpr, OF_ALPHA: tl.constexpr, ALIGNED: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """S2S Proposition 1: s ∘ (grad − sᵀgrad/Σs), s = p^(2−α) on the support; and gradᵀ dp/dα."""
     classes *= ALIGNED
     row, col, inside = _tile(rows, classes, ROWS, BLOCK)
     here = row < rows
-    if PER_ROW:
-        eps = tl.load(eps_ptr + row * eps_row, mask=here, other=1.0)
+    if KIND == POWER:
+        eps = _eps_of(row, here, eps_ptr, per_row, eps)
     at = col.to(tl.int64)
     p = tl.load(p_ptr + row * classes + at, mask=inside, other=0.0).to(tl.float32)
     place = grad_ptr + row * grad_row * ALIGNED + at * grad_col
@@ -415,17 +422,17 @@ def _load_pair(p_ptr, grad_ptr, grad_col, start, classes, BLOCK: tl.constexpr):
     return col, inside, p, grad
 
 
-@triton.jit(do_not_specialize=["grad_row", "rows", "classes"])
+@triton.jit(do_not_specialize=["grad_row", "rows", "classes", "per_row"])
 def entmax_backward_blocks_kernel(
-    p_ptr, grad_ptr, out_ptr, eps_ptr, alpha_ptr, grad_row, grad_col, eps_row, rows, classes, eps,
-    KIND: tl.constexpr, PER_ROW: tl.constexpr, OF_ALPHA: tl.constexpr, ALIGNED: tl.constexpr,
+    p_ptr, grad_ptr, out_ptr, eps_ptr, alpha_ptr, grad_row, grad_col, rows, classes, per_row, eps,
+    KIND: tl.constexpr, OF_ALPHA: tl.constexpr, ALIGNED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The same for rows of any length, which are read twice."""
     row = tl.program_id(0).to(tl.int64)
     classes *= ALIGNED
-    if PER_ROW:
-        eps = tl.load(eps_ptr + row * eps_row)
+    if KIND == POWER:
+        eps = _eps_of(row, True, eps_ptr, per_row, eps)
     p_ptr += row * classes
     grad_ptr += row * grad_row * ALIGNED
     sums = tl.zeros([BLOCK], tl.float32)

@@ -20,9 +20,10 @@ from ._math import DENSE, FIELDS, LINEAR, LISTED, POWER, SQUARE, VALUE_ONLY
 
 # A kernel is compiled for each of these widths, so there are few: columns without a class cost
 # registers, but no traffic. Rows up to LONGEST_TILE classes stay in registers (16 scores a thread
-# at most; powers that are no products need more registers beside).
-LOSS_TILES = (64, 256, 1024, 2048, 4096, 8192, 16_384)
-MAPPING_TILES = (32, 64, 128, 256, 512, 1024, 2048, 4096)  # attention: sentences are short
+# at most; powers that are no products need more registers beside). Attention has the short rows:
+# fairseq's longest sentences have 1,024 tokens unless it is told otherwise.
+LOSS_TILES = (64, 256, 1024, 4096, 8192, 16_384)
+MAPPING_TILES = (32, 64, 128, 256, 512, 1024, 4096)
 LONGEST_TILE = {"product": 16_384, "power": 8_192}
 LONGEST_MAPPING_TILE = 4096
 TILE_ELEMENTS = 1024  # several rows share a program up to this many scores
@@ -304,8 +305,14 @@ def row_eps(alpha: Tensor) -> Tensor:
     return eps.clamp(min=SMALLEST_EPS).float().contiguous()
 
 
-def _eps_of(alpha: float | None) -> float:
-    return 0.0 if alpha is None else alpha - 1.0
+def _of_alpha(like: Tensor, alpha: float | None, eps: Tensor | None) -> tuple:
+    """(KIND, ε of each row, is it read, ε of all rows). One kernel for an α of each row and for one
+    α that is no product: it is compiled once, and where it does not read, nothing is filled."""
+    if alpha is None:
+        return POWER, eps, 1, 0.0
+    kind = kind_of(alpha)
+    unread = new_output(like, torch.float32, 1) if kind == POWER else None
+    return kind, unread, 0, alpha - 1.0
 
 
 def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
@@ -315,9 +322,9 @@ def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
     if not out.numel():
         return out
     unit, (z_row, units) = in_units(z.stride(0), classes)
-    arguments = [z, out, eps, z_row, z.stride(1), 1, rows, units, _eps_of(alpha)]
-    options = {"KIND": POWER if alpha is None else kind_of(alpha), "PER_ROW": eps is not None}
-    options["ALIGNED"] = unit
+    kind, eps, *numbers = _of_alpha(z, alpha, eps)
+    arguments = [z, out, eps, z_row, z.stride(1), rows, units, *numbers]
+    options = {"KIND": kind, "ALIGNED": unit}
     with torch.cuda.device_of(z):
         if classes > LONGEST_MAPPING_TILE:
             block = entmax_block(classes, options["KIND"])
@@ -344,21 +351,21 @@ def entmax_gradients(
     if not out.numel():
         return out, slope.zero_()
     unit, (grad_row, units) = in_units(grad.stride(0), classes)
-    strides = (grad_row, grad.stride(1), 1)
-    arguments = [p, grad, out, eps, slope, *strides, rows, units, _eps_of(alpha)]
-    options = {"KIND": POWER if alpha is None else kind_of(alpha), "PER_ROW": eps is not None}
-    options["ALIGNED"] = unit
+    kind, eps, *numbers = _of_alpha(p, alpha, eps)
+    strides = (grad_row, grad.stride(1))
+    arguments = [p, grad, out, eps, slope, *strides, rows, units, *numbers]
+    options = {"KIND": kind, "OF_ALPHA": of_alpha, "ALIGNED": unit}
     with torch.cuda.device_of(p):
         if classes > LONGEST_MAPPING_TILE:
             block = entmax_block(classes, options["KIND"])
             _entmax.entmax_backward_blocks_kernel[(rows,)](
-                *arguments, **options, OF_ALPHA=of_alpha, BLOCK=block,
+                *arguments, **options, BLOCK=block,
                 **resources(warps(block * 2), _crowded(options)),
             )  # fmt: skip
         else:
             height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_backward_tile_kernel[(triton.cdiv(rows, height),)](
-                *arguments, **options, OF_ALPHA=of_alpha, ROWS=height, BLOCK=block,
+                *arguments, **options, ROWS=height, BLOCK=block,
                 **resources(tile_warps(height * block), _crowded(options)),
             )  # fmt: skip
     return out, slope
