@@ -60,11 +60,12 @@ def mapping(dtype, alpha: float | None, keys: int) -> None:
     launch.entmax_gradients(p, p, alpha, eps, alpha is None)
 
 
-def layer(dtype, family: Family, classes: int = 4096, hidden: int = 64) -> None:
+def layer(dtype, family: Family, everything: bool = True, classes: int = 4096) -> None:
     """Lists; the products of smaller vocabularies launch what ``losses`` does."""
-    h, weight = (torch.zeros(size, hidden, dtype=dtype) for size in (ROWS, classes))
-    target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.0)
-    options = {"stats": True, "counted": None, "lists": True, "needs": (True, True, True)}
+    h, weight = (torch.zeros(size, 64, dtype=dtype) for size in (ROWS, classes))
+    target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.1 * everything)
+    counted = torch.ones(classes, dtype=torch.bool) if everything else None
+    options = {"stats": everything, "counted": counted, "lists": True, "needs": (True, True, True)}
     linear.linear_rows(h, weight, None, target, family, scale=torch.ones(ROWS), **options)
 
 
@@ -257,6 +258,7 @@ def test_float16_and_what_is_not_asked_for(target):
         for family, classes in itertools.product(families, widths)
         for run in (functools.partial(losses, everything=False), values)
     ]
+    plain += [functools.partial(layer, family=one, everything=False) for one in (*RELU, *ENTMAX)]
     launches = together(configurations(losses_less=0, keys_less=0, cover=True))
     assert set(check(target, [*launches, *plain], torch.float16)) == KERNELS
 

@@ -34,7 +34,8 @@ ENOUGH_THREADS = 384
 MULTIPROCESSOR_REGISTERS = 65_536
 SHORT_BLOCK = 512
 LONGEST_BLOCK = {
-    "alpha_relu": 2048, "double": 1024, "entmax": 4096, "power": 2048, "power_loss": 1024,
+    "alpha_relu": 2048, "alpha_relu_lists": 1024, "double": 1024, "entmax": 4096, "power": 2048,
+    "power_loss": 1024,
 }  # fmt: skip
 # Where rows begin at multiples of this, threads load and store 16 bytes at once. fairseq pads
 # vocabularies to it.
@@ -248,11 +249,15 @@ def loss_rows(
                 BLOCK=block, **resources(warps(block * 2), _crowded(options)),
             )  # fmt: skip
         else:
-            block = block_size(classes, "double" if family.double else "alpha_relu")
+            # Lists need many registers: two small programs instead of a large one have enough. In
+            # float64 nothing but all that there are is enough.
+            crowded = _flagged(options) if lists is None else not family.double
+            kind = "alpha_relu" if lists is None else "alpha_relu_lists"
+            block = block_size(classes, "double" if family.double else kind)
             numbers = (*_halves(family.eps), *_halves(family.tau))
             _alpha_relu.alpha_relu_loss_kernel[(rows,)](
                 *tensors, *strides, units, *numbers, *last, **options,
-                BLOCK=block, DOUBLE=family.double, **resources(warps(block * 2), _flagged(options)),
+                BLOCK=block, DOUBLE=family.double, **resources(warps(block * 2), crowded),
             )  # fmt: skip
     return fields
 
