@@ -54,6 +54,8 @@ def test_alpha_for_each_row(keys, long, request):
         assert_near(of_z[i], expected, 1e-6)
     slope = _tsallis.entmax_slope(want, alpha[:, None])
     assert_near(of_alpha, (grad.double() * slope).sum(1), 2e-6)
+    alone, nothing = launch.entmax_gradients(p, grad, None, eps, False)
+    assert torch.equal(alone, of_z) and nothing.numel() == 0
 
 
 @pytest.mark.parametrize("per_row", [False, True], ids=["constant", "learned"])

@@ -85,6 +85,16 @@ MUTANTS = {
             1.5, 7, False, test_kernel_mapping.DTYPES[0], request
         ),
     ),
+    "one α that is read as if each row had its own": (
+        "_entmax.py", "own = per_row != 0", "own = per_row >= 0",
+        lambda request: test_kernel_mapping.test_one_alpha(
+            1.1, 7, False, test_kernel_mapping.DTYPES[0], request
+        ),
+    ),
+    "an α of each row that is not read": (
+        "_entmax.py", "own = per_row != 0", "own = per_row < 0",
+        lambda request: test_kernel_mapping.test_alpha_for_each_row(7, False, request),
+    ),
     "rescaling that halves nothing": (
         "_rescale.py", "if have != want:", "if have > want:",
         lambda request: test_kernel_losses.test_rescaling(test_kernel_losses.DTYPES[0]),
