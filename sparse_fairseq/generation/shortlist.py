@@ -97,7 +97,8 @@ def _renormalized(logits: Tensor, scores: Tensor, transform: OutputTransform) ->
     if scores.shape[1] < logits.shape[1]:
         unsure = (scores[:, -1] > -math.inf).nonzero().squeeze(1)
         if len(unsure):
-            total[unsure] = transform.log_scores(logits[unsure]).logsumexp(1)
+            # Scores of the whole vocabulary have cheap sums, but costly logarithms.
+            total[unsure] = transform.scores(logits[unsure]).sum(1).log()
     return scores - total.masked_fill(total == -math.inf, 0.0).unsqueeze(1)
 
 
