@@ -158,6 +158,12 @@ def alpha_relu(z: Tensor, alpha: Alpha = 1.5, tau: float | Tensor = 0.0) -> Tens
     alpha = alpha if isinstance(alpha, Tensor) else _checks.number(alpha)
     dtype = _alpha_relu_dtype(z.dtype, alpha)
     wide = z if z.dtype == dtype else z.to(dtype)
+    needs_gradient = torch.is_grad_enabled() and z.requires_grad
+    numbers = not isinstance(alpha, Tensor) and not isinstance(tau, Tensor)
+    if numbers and alpha <= 2.0 and not needs_gradient:
+        p = ((alpha - 1.0) * wide).sub_(tau).clamp_(min=0.0)
+        p = p.square_() if alpha == 1.5 else p if alpha == 2.0 else p.pow_(1.0 / (alpha - 1.0))
+        return p if p.dtype == z.dtype else p.to(z.dtype)
     zero = (alpha - 1.0) * wide.detach() - tau <= 0  # false for NaN
     # Masked before the product: 0 · −inf would be the gradient of alpha.
     gap = ((alpha - 1.0) * wide.masked_fill(zero, 0.0) - tau).masked_fill(zero, 1.0)

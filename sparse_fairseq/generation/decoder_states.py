@@ -10,6 +10,7 @@ from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
 
 from .mixed_lengths import forward_mixed
+from .tree_attention import TreeState, forward_tree
 
 
 class DecoderStates:
@@ -18,7 +19,7 @@ class DecoderStates:
         for model in ensemble.models:
             _expect_single_rows(model)
         self.encoder_outs = ensemble.forward_encoder(net_input)
-        self.incremental: list[dict] = [{} for _ in ensemble.models]
+        self.incremental: list[dict | TreeState] = [{} for _ in ensemble.models]
 
     def log_scores(
         self, tokens: Tensor, temperature: float, steps: Tensor | None = None
@@ -52,9 +53,10 @@ class DecoderStates:
         return _last(decoder.forward(tokens, encoder_out=encoder_out, incremental_state=state))
 
     def _mixed(self, place: int, tokens: Tensor, steps: Tensor) -> tuple[Tensor, Tensor | None]:
-        decoder = self.ensemble.models[place].decoder
-        known = (self.encoder_outs[place], self.incremental[place])
-        return _last(forward_mixed(decoder, tokens, steps, *known))
+        decoder, state = self.ensemble.models[place].decoder, self.incremental[place]
+        if isinstance(state, TreeState):
+            return _last(forward_tree(decoder, tokens, steps, state))
+        return _last(forward_mixed(decoder, tokens, steps, self.encoder_outs[place], state))
 
     def reorder(self, order: Tensor, moved: bool) -> None:
         """Row r continues row order[r]; `moved` says that some row belongs to another sentence

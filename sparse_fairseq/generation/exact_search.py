@@ -25,6 +25,8 @@ from .sentence import Ended, Sentence
 
 EXACT_BUDGET = 2000  # evaluations of a sentence, if nothing else is said
 TOKENS = 32  # of the best next tokens of each prefix that are kept
+FEW_TOKENS = 8  # where no more can be good enough
+WORTH_A_CALL = 64  # rows
 MORE_TOKENS = 16  # times as many, when the last of them was good enough, too
 # A prefix worth a look has a probability above e^floor, and those of one length share a mass
 # of 1: of each length there are at most e^−floor. Proofs took 0.5 to 1 times as many evaluations
@@ -172,16 +174,16 @@ class ExactSearch:
         sentence, depth = self.tree.sentence[nodes], self.tree.depth[nodes]
         for start in range(0, max(1, int(count.max())), self.width):
             part = slice(start, start + self.width)
-            missing = ((0, 0), (0, self.lists.width - totals[:, part].shape[1]))
-            some = np.pad(totals[:, part], missing, constant_values=-math.inf)
-            names = np.pad(tokens[:, part], missing)
-            here = np.clip(count - start, 0, self.width)
-            is_last = count <= start + self.width
-            rows = is_last.nonzero()[0]
-            some[rows, here[rows]], names[rows, here[rows]] = rest[rows], REST
-            chosen = ((here > 0) | (start == 0)).nonzero()[0]
-            known = (nodes[chosen], sentence[chosen], depth[chosen], seen)
-            first = self.lists.add(*known, some[chosen], names[chosen])
+            chosen = slice(None) if start == 0 else (count > start).nonzero()[0]
+            first = self.lists.add(nodes[chosen], sentence[chosen], depth[chosen], seen)
+            rows = slice(first, None)
+            here = min(totals.shape[1] - start, self.width)
+            self.lists.totals[rows, :here] = totals[chosen, part]
+            self.lists.tokens[rows, :here] = tokens[chosen, part]
+            left = count[chosen] - start
+            last = (left <= self.width).nonzero()[0]
+            place = (first + last, left[last])
+            self.lists.totals[place], self.lists.tokens[place] = rest[chosen][last], REST
             if start == 0:
                 self._note_lists(nodes, first)
 
@@ -393,28 +395,44 @@ class ExactSearch:
         if not self.archive.can_mix:
             depth = lists.depth[new.list]
             groups = [(depth == d).nonzero()[0] for d in np.unique(depth)]
+        few = self._needs_few_tokens(new)
         for group in groups:
-            for start in range(0, len(group), AT_ONCE):
-                self._evaluate_new(new[group[start : start + AT_ONCE]])
+            for part in self._divided(group, few):
+                count = FEW_TOKENS if few[part].all() else self.width
+                for start in range(0, len(part), AT_ONCE):
+                    self._evaluate_new(new[part[start : start + AT_ONCE]], count)
 
-    def _evaluate_new(self, wanted: Wanted) -> None:
+    def _needs_few_tokens(self, wanted: Wanted) -> np.ndarray:
+        """Of a probability of e^total, no more than e^(total − floor) parts can be above e^floor.
+        EOS and padding need their places, too."""
+        owner = self.lists.sentence[wanted.list]
+        if self.settings.ranking.normalize or self.width < FEW_TOKENS:
+            return np.zeros(len(owner), bool)
+        above = self.lists.totals[wanted.list, wanted.place] - self.floor[owner]
+        return (self.doing[owner] == PROOF) & (above < math.log(FEW_TOKENS - 2))
+
+    def _divided(self, rows: np.ndarray, few: np.ndarray) -> list[np.ndarray]:
+        """In two parts, if both are worth a call."""
+        parts = [rows[few[rows]], rows[~few[rows]]]
+        return parts if min(map(len, parts)) >= WORTH_A_CALL else [rows]
+
+    def _evaluate_new(self, wanted: Wanted, count: int) -> None:
         lists = self.lists
         where = (wanted.list, wanted.place)
         parents, sentence = lists.node[wanted.list], lists.sentence[wanted.list]
         first = self.tree.add(parents, lists.tokens[where], lists.totals[where], sentence)
         nodes = np.arange(first, len(self.tree))
         lists.child[where] = nodes
-        self._evaluate(nodes, again=False, count=self.width)
+        self._evaluate(nodes, again=False, count=count)
 
     def _evaluate(self, nodes: np.ndarray, again: bool, count: int) -> None:
         sentence, depth = self.tree.sentence[nodes], self.tree.depth[nodes]
         paths = self.tree.paths(nodes)
         self.archive.restore(paths[:, :-1], sentence)
         tokens = np.where(paths >= 0, self.tree.token[paths], self.settings.pad)
-        is_mixed = bool((depth != depth[0]).any())
-        answer = self.next.best(
-            torch.from_numpy(tokens).to(self.device), sentence, count, depth if is_mixed else None
-        )
+        # Where lengths may differ, they are always told; the first step is that of the beam.
+        steps = depth if self.archive.can_mix and depth.any() else None
+        answer = self.next.best(torch.from_numpy(tokens).to(self.device), sentence, count, steps)
         self.archive.file(nodes, paths.shape[1] - 1, answer.attention, answer.support)
         scores, best, cut, closed = _on_host(answer)
         if np.isnan(scores).any():

@@ -32,7 +32,7 @@ def forward_mixed(decoder, tokens: Tensor, steps: Tensor, encoder_out: dict, sta
     whose last tokens have the positions `steps` [rows], given the states of all but these."""
     if isinstance(decoder, LSTMDecoder):
         return decoder.forward(tokens, encoder_out=encoder_out, incremental_state=state)
-    x = _embedded(decoder, tokens, steps).transpose(0, 1)
+    x = embedded(decoder, tokens, steps).transpose(0, 1)
     source = encoder_out["encoder_out"][0]
     mask = next(iter(encoder_out["encoder_padding_mask"]), None)
     attention = None
@@ -40,17 +40,22 @@ def forward_mixed(decoder, tokens: Tensor, steps: Tensor, encoder_out: dict, sta
         is_last = layer is decoder.layers[-1]
         options = {"need_attn": is_last, "need_head_weights": is_last}
         x, attention, _ = layer(x, source, mask, state, **options)
-    if decoder.layer_norm is not None:
-        x = decoder.layer_norm(x)
-    x = x.transpose(0, 1)
-    if decoder.project_out_dim is not None:
-        x = decoder.project_out_dim(x)
     if attention is not None:
         attention = attention.float().to(x).mean(dim=0)
-    return decoder.output_layer(x), {"attn": [attention]}
+    return logits_of(decoder, x.transpose(0, 1)), {"attn": [attention]}
 
 
-def _embedded(decoder, tokens: Tensor, steps: Tensor) -> Tensor:
+def logits_of(decoder, x: Tensor) -> Tensor:
+    """What the decoder does after its layers, with x [rows, 1, dimensions]."""
+    if decoder.layer_norm is not None:
+        x = decoder.layer_norm(x)
+    if decoder.project_out_dim is not None:
+        x = decoder.project_out_dim(x)
+    return decoder.output_layer(x)
+
+
+def embedded(decoder, tokens: Tensor, steps: Tensor) -> Tensor:
+    """What the decoder does before its layers, with the last of the tokens."""
     x = decoder.embed_scale * decoder.embed_tokens(tokens[:, -1:])
     if decoder.quant_noise is not None:
         x = decoder.quant_noise(x)

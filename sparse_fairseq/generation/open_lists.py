@@ -35,10 +35,10 @@ class OpenLists:
         for name, column in self._columns.items():
             setattr(self, name, column[: self._count])
 
-    def add(self, node, sentence, depth, seen, totals: np.ndarray, tokens: np.ndarray) -> int:
-        """Lists [rows, width]; returns the number of the first, the others follow."""
+    def add(self, node: np.ndarray, sentence: np.ndarray, depth: np.ndarray, seen: int) -> int:
+        """Empty lists; returns the number of the first, the others follow."""
         first, self._count = self._count, self._count + len(node)
-        values = (node, sentence, depth, seen, 0, totals, tokens, -1)
+        values = (node, sentence, depth, seen, 0, -math.inf, 0, -1)
         for (name, column), new in zip(self._columns.items(), values, strict=True):
             if self._count > len(column):
                 larger = np.empty((2 * self._count, *column.shape[1:]), column.dtype)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..output_transform import OutputTransform
 
 BLOCK = 64  # tokens whose maximum is looked at first
-AT_LEAST = 32  # tokens that are transformed, so that most entmax supports fit in
+AT_LEAST = 32  # tokens that entmax is computed of, so that most supports fit in
 
 
 def transform_of(model) -> OutputTransform | None:
@@ -67,15 +67,17 @@ def shortlist(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if temperature != 1:
         logits = logits / temperature
-    values, tokens = top_k(logits, min(max(k, AT_LEAST), logits.shape[1]))
+    of_entmax = transform.alpha > 1 and transform.kind == "entmax"
+    values, tokens = top_k(logits, min(max(k, AT_LEAST) if of_entmax else k, logits.shape[1]))
     if transform.alpha == 1:
         scores = logits.log_softmax(1).gather(1, tokens)  # one pass; torch's logsumexp needs more
-    elif transform.kind == "alpha_relu":
-        scores = transform.log_scores(values)
-        if renormalized:
-            scores = _renormalized(logits, scores, transform)
-    else:
+    elif of_entmax:
         scores = _entmax(logits, values, tokens, transform).log()
+    else:
+        scores = transform.log_scores(values)
+        if renormalized:  # sums are cheap, logarithms are not
+            total = transform.scores(logits).sum(1, keepdim=True).log()
+            scores = scores - total.masked_fill(total == -math.inf, 0.0)
     return scores[:, :k], tokens[:, :k]
 
 
@@ -88,18 +90,6 @@ def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, transform: OutputTra
         if len(unsure):
             p[unsure] = transform.scores(logits[unsure]).gather(1, tokens[unsure])
     return p
-
-
-def _renormalized(logits: Tensor, scores: Tensor, transform: OutputTransform) -> Tensor:
-    """log(p / Σp) from the largest log-scores of each row. Their sum is the row's if the smallest
-    of them is zero."""
-    total = scores.logsumexp(1)
-    if scores.shape[1] < logits.shape[1]:
-        unsure = (scores[:, -1] > -math.inf).nonzero().squeeze(1)
-        if len(unsure):
-            # Scores of the whole vocabulary have cheap sums, but costly logarithms.
-            total[unsure] = transform.scores(logits[unsure]).sum(1).log()
-    return scores - total.masked_fill(total == -math.inf, 0.0).unsqueeze(1)
 
 
 def top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:

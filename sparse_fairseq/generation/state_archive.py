@@ -18,6 +18,7 @@ from torch import Tensor
 from .decoder_states import DecoderStates
 from .errors import GenerationError
 from .mixed_lengths import can_mix, reads_source_from_caches
+from .tree_attention import SharedSources, TreeState, fits
 
 KEYS = ("prev_key", "prev_value")
 CANNOT = (
@@ -70,6 +71,7 @@ class ModelArchive:
         self.other_examples: dict[str, object] = {}
         self.has_all_of_source = reads_source_from_caches(decoder)
         self.can_mix = can_mix(decoder)
+        self.is_plain = fits(decoder)
 
     def start(self, state: dict, rows: int) -> None:
         """Looks at the state after the first step, which has one row for each sentence."""
@@ -94,8 +96,10 @@ class ModelArchive:
             self.other_rows[key] = [Rows() for _ in before]
             self.other_examples[key] = value
 
-    def add(self, state: dict, step: int) -> None:
+    def add(self, state: dict | TreeState, step: int) -> None:
         """The rows of the last step, in their order."""
+        if isinstance(state, TreeState):
+            return  # they are there
         for module, rows in zip(self.prefix, self.prefix_rows, strict=True):
             cache = module._get_input_buffer(state)
             for key in KEYS:
@@ -123,6 +127,10 @@ class ModelArchive:
             buffer = self.buffers[name] = table.new_empty(2 * size)
         out = buffer[:size].view(len(index), *table.shape[1:])
         return torch.index_select(table, 0, index, out=out)
+
+    def tree_state(self, paths: Tensor, padding: Tensor | None, shared: SharedSources) -> TreeState:
+        """The same as `state_of`, for `forward_tree`."""
+        return TreeState(self.prefix_rows, self.source_caches, paths, padding, shared)
 
     def state_of(self, paths: Tensor, padding: Tensor | None, sentences: Tensor) -> dict:
         """The state after the prefixes whose nodes are `paths` [rows, tokens], where there is no
@@ -221,8 +229,12 @@ class StateArchive:
         missing = paths < 0
         places = torch.from_numpy(np.where(missing, 0, self.places[paths])).to(self.device)
         padding = torch.from_numpy(missing).to(self.device) if missing.any() else None
+        shared = SharedSources(sentences, self.device)
         self.states.incremental = [
-            archive.state_of(places, padding, order) for archive in self.models
+            archive.tree_state(places, padding, shared)
+            if archive.is_plain and self.can_mix
+            else archive.state_of(places, padding, order)
+            for archive in self.models
         ]
 
     def history(self, rows: Rows, path: list[int]) -> Tensor | None:

@@ -103,7 +103,7 @@ def deep_search(models, task, **settings):
         models, task.tgt_dict, 2, nbest=1, exact_budget=80, **known, **settings
     )
     calls = []
-    hook = models[0].decoder.layers[0].register_forward_hook(lambda *_: calls.append(1))
+    hook = models[0].decoder.embed_tokens.register_forward_hook(lambda *_: calls.append(1))
     found = generator.generate(models, make_batch(task, sentences=6, length=9), prefix)
     hook.remove()
     return found, len(calls)

@@ -1,0 +1,126 @@
+"""One more step of a plain transformer decoder, for prefixes of a tree.
+
+fairseq's attention wants keys and values of its own for each row. Here those of a prefix are read
+from a table of all nodes, and those of a source are read once for many rows of its sentence.
+"""
+
+import numpy as np
+import torch
+from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+
+from .mixed_lengths import embedded, logits_of, reads_source_from_caches
+
+TOGETHER = 8  # rows of a sentence that share the keys and values of its source
+
+
+def fits(decoder) -> bool:
+    """Whether the decoder is made of nothing but what is done here."""
+    return (
+        reads_source_from_caches(decoder)
+        and type(decoder).forward is TransformerDecoderBase.forward
+        and not (decoder.cross_self_attention or decoder.training)
+        and all(_is_plain(layer) for layer in decoder.layers)
+    )
+
+
+def _is_plain(layer) -> bool:
+    extras = (layer.c_attn, layer.attn_ln, layer.ffn_layernorm, layer.w_resid)
+    attentions = (layer.self_attn, layer.encoder_attn)
+    return all(extra is None for extra in extras) and all(map(_is_plain_attention, attentions))
+
+
+def _is_plain_attention(attention) -> bool:
+    if type(attention) is not MultiheadAttention or attention.bias_k is not None:
+        return False
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj)
+    return not attention.add_zero_attn and all(type(p) is nn.Linear for p in projections)
+
+
+class TreeState:
+    """Stands for fairseq's incremental state: what the next step has to know about its rows."""
+
+    def __init__(self, tables: list[dict], sources: list[dict], paths: Tensor, padding, shared):
+        self.tables = tables  # of each layer: {"prev_key", "prev_value"}, the Rows of all nodes
+        self.sources = sources  # of each layer: fairseq's cache of the source
+        rows, first = len(paths), tables[0]["prev_key"].count
+        own = torch.arange(first, first + rows, device=paths.device).unsqueeze(1)
+        self.nodes = torch.cat([paths, own], 1)  # [rows, longest]
+        self.mask = None
+        if padding is not None:
+            hidden = torch.cat([padding, torch.zeros_like(padding[:, :1])], 1)
+            self.mask = ~hidden[:, None, None]
+        self.shared = shared
+
+
+class SharedSources:
+    """Rows in groups of at most TOGETHER, all of one sentence."""
+
+    def __init__(self, sentences: np.ndarray, device: torch.device):
+        order = np.argsort(sentences, kind="stable")
+        names, first, counts = np.unique(sentences[order], return_index=True, return_counts=True)
+        groups = -(-counts // TOGETHER)
+        start = np.cumsum(groups) - groups
+        rank = np.arange(len(order)) - np.repeat(first, counts)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.repeat(start, counts) * TOGETHER + rank
+        self.size = int(groups.sum())
+        self.place = torch.from_numpy(place).to(device)  # [rows] in the groups
+        self.sentence = torch.from_numpy(np.repeat(names, groups)).to(device)  # [groups]
+
+    def spread(self, x: Tensor, heads: int) -> Tensor:
+        """[rows, dimensions] → [groups, heads, TOGETHER, dimensions of a head]"""
+        grid = x.new_zeros(self.size * TOGETHER, x.shape[1]).index_copy_(0, self.place, x)
+        return grid.view(self.size, TOGETHER, heads, -1).transpose(1, 2)
+
+    def collect(self, grid: Tensor) -> Tensor:
+        """[groups, TOGETHER, …] → [rows, …]"""
+        return grid.flatten(0, 1).index_select(0, self.place)
+
+
+def forward_tree(decoder, tokens: Tensor, steps: Tensor, state: TreeState) -> tuple:
+    """What `decoder.forward` returns; see `mixed_lengths.forward_mixed`. The keys and values of the
+    last tokens go into the tables."""
+    x, weights = embedded(decoder, tokens, steps).squeeze(1), None
+    for layer, tables, source in zip(decoder.layers, state.tables, state.sources, strict=True):
+        before = layer.normalize_before
+        h = layer.self_attn_layer_norm(x) if before else x
+        x = x + _attend_to_prefix(layer.self_attn, h, tables, state)
+        h = x = x if before else layer.self_attn_layer_norm(x)
+        h = layer.encoder_attn_layer_norm(h) if before else h
+        found, weights = _attend_to_source(layer.encoder_attn, h, source, state.shared)
+        x = x + found
+        h = x = x if before else layer.encoder_attn_layer_norm(x)
+        h = layer.final_layer_norm(h) if before else h
+        x = x + layer.fc2(layer.activation_fn(layer.fc1(h)))
+        x = x if before else layer.final_layer_norm(x)
+    return logits_of(decoder, x.unsqueeze(1)), {"attn": [state.shared.collect(weights)[:, None]]}
+
+
+def _attend_to_prefix(attention, h: Tensor, tables: dict, state: TreeState) -> Tensor:
+    (rows, size), heads = h.shape, attention.num_heads
+    query = attention.q_proj(h).view(rows, heads, 1, -1)
+    found = []
+    for name, project in (("prev_key", attention.k_proj), ("prev_value", attention.v_proj)):
+        tables[name].add(project(h).view(rows, heads, -1))
+        table = tables[name].table().view(-1, size)
+        path = table.index_select(0, state.nodes.flatten()).view(rows, -1, heads, size // heads)
+        found.append(path.transpose(1, 2))
+    out = nn.functional.scaled_dot_product_attention(query, *found, attn_mask=state.mask)
+    return attention.out_proj(out.reshape(rows, size))
+
+
+def _attend_to_source(attention, h: Tensor, cache: dict, shared: SharedSources):
+    """(what is found, weights [groups, TOGETHER, source], means over the heads)"""
+    query = shared.spread(attention.q_proj(h) * attention.scaling, attention.num_heads)
+    key, value = (
+        cache[name].index_select(0, shared.sentence) for name in ("prev_key", "prev_value")
+    )
+    scores = query @ key.transpose(2, 3)
+    if (mask := cache.get("prev_key_padding_mask")) is not None:
+        hidden = mask.index_select(0, shared.sentence).bool()[:, None, None]
+        scores = scores.masked_fill(hidden, -torch.inf)
+    weights = scores.softmax(-1, dtype=torch.float32).to(scores)
+    found = shared.collect((weights @ value).transpose(1, 2).flatten(2))
+    return attention.out_proj(found), weights.mean(1)
