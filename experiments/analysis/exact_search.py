@@ -13,8 +13,14 @@ Hypotheses are ranked by the sum of their log-scores, the empty one is allowed (
                                 the words (as they were divided for training, so only comparable
                                 with each other), empty (% of translations), length (words, of
                                 100 in the references)
-    by_length                   [{words (of the source, at most), sentences, proved}, …]
+    by_length                   [{words (of the source, at most), sentences, proved, time}, …]
+    by_budget                   [{budget, proved, time}, …]; a budget of 0 is the beam of 5
+
+``time`` is CPU time relative to the beam of 5. Beam and budgets take turns, batch by batch, and the
+sentences of a batch, which are about as long, share its time equally.
 """
+
+import time
 
 import torch
 
@@ -28,6 +34,7 @@ from .shared.models import Loaded, load, model_inputs
 
 BEAM = 5
 BEAMS = (1, BEAM, 20)
+BUDGETS = (0, 100, 400, 1000)  # and the one of the settings, which is the last
 CLOSE = 1e-4  # nats: what rounding may do
 LENGTHS = (5, 10, 15, 20, 30, 50)
 
@@ -64,21 +71,25 @@ class Findings:
     def __init__(self, loaded: Loaded, run: Run, budget: int):
         self.dictionary, self.language = loaded.dictionary, run.config["data"]["target"]
         self.separator = _separator(run)
-        self.beams = {beam: generator_of(loaded, run, beam) for beam in BEAMS}
-        self.exact = generator_of(loaded, run, BEAM, budget)
+        self.beams = {beam: generator_of(loaded, run, beam) for beam in BEAMS if beam != BEAM}
+        self.budget = budget
+        budgets = (*(b for b in BUDGETS if b < budget), budget)
+        self.by_budget = {b: generator_of(loaded, run, BEAM, b) for b in budgets}
+        self.turn = 1
         self.sentences: list[dict] = []
 
     def add(self, sample: dict) -> None:
-        lists = {beam: generator.generate(None, sample) for beam, generator in self.beams.items()}
-        best = self.exact.generate(None, sample)
+        beams = {beam: generator.generate(None, sample) for beam, generator in self.beams.items()}
+        budgets, seconds = self._timed(sample)
+        beams[BEAM] = budgets[0]
         lengths = sample["net_input"]["src_lengths"].tolist()
-        for place, (exact, *_) in enumerate(best):
-            of_beams = {beam: found[place][0] for beam, found in lists.items()}
+        for place, (exact, *_) in enumerate(budgets[self.budget]):
+            of_beams = {beam: found[place][0] for beam, found in beams.items()}
             self.sentences.append(
                 {
                     "source": lengths[place] - 1,
-                    "proved": exact["proved"],
-                    "proved_by_beam": of_beams[BEAM]["proved"],
+                    "proved": {b: found[place][0]["proved"] for b, found in budgets.items()},
+                    "seconds": {b: spent / len(lengths) for b, spent in seconds.items()},
                     "gap": exact["gap"]["raw"],
                     "missed": {
                         beam: float(found["score"]) < float(exact["score"]) - CLOSE
@@ -90,27 +101,37 @@ class Findings:
                 }
             )
 
+    def _timed(self, sample: dict) -> tuple[dict, dict]:
+        """What each budget finds, and its seconds; every other batch begins with the last one."""
+        found, seconds = {}, {}
+        self.turn = -self.turn
+        for budget in list(self.by_budget)[:: self.turn]:
+            began = time.process_time()
+            found[budget] = self.by_budget[budget].generate(None, sample)
+            seconds[budget] = time.process_time() - began
+        return found, seconds
+
     def _words(self, tokens: torch.Tensor) -> str:
         real = tokens[tokens != self.dictionary.pad()]
         return self.dictionary.string(real.cpu(), self.separator)
 
     def result(self) -> dict:
-        all_of_them = self.sentences
-        proved = [s for s in all_of_them if s["proved"]]
-        gaps = sorted(s["gap"] for s in all_of_them if not s["proved"] and s["gap"] is not None)
+        proved = [s for s in self.sentences if s["proved"][self.budget]]
+        others = [s for s in self.sentences if not s["proved"][self.budget]]
         return {
-            "proved_by_beam": percent(
-                sum(s["proved_by_beam"] for s in all_of_them), len(all_of_them)
-            ),
-            "proved": percent(len(proved), len(all_of_them)),
-            "gaps": [round(gap, 4) for gap in gaps],
+            "proved_by_beam": _proved(self.sentences, 0),
+            "proved": _proved(self.sentences, self.budget),
+            "gaps": sorted(round(s["gap"], 4) for s in others if s["gap"] is not None),
             "search_errors": {
                 str(beam): percent(sum(s["missed"][beam] for s in proved), len(proved))
                 for beam in BEAMS
             },
             "beam": self._quality("beam"),
             "exact": self._quality("exact"),
-            "by_length": _by_length(all_of_them),
+            "by_length": _by_length(self.sentences, self.budget),
+            "by_budget": [
+                {"budget": b, **_share_and_time(self.sentences, b)} for b in self.by_budget
+            ],
         }
 
     def _quality(self, which: str) -> dict:
@@ -130,14 +151,23 @@ def _separator(run: Run) -> str | None:
     return {"bpe": "@@ ", "sentencepiece": "sentencepiece"}.get(segmentation)
 
 
-def _by_length(sentences: list[dict]) -> list[dict]:
+def _proved(sentences: list[dict], budget: int) -> float | None:
+    return percent(sum(s["proved"][budget] for s in sentences), len(sentences))
+
+
+def _share_and_time(sentences: list[dict], budget: int) -> dict:
+    spent, plain = (sum(s["seconds"][b] for s in sentences) for b in (budget, 0))
+    return {"proved": _proved(sentences, budget), "time": round(spent / plain, 3)}
+
+
+def _by_length(sentences: list[dict], budget: int) -> list[dict]:
     groups, left = [], sentences
     for limit in (*LENGTHS, None):
         here = [s for s in left if limit is None or s["source"] <= limit]
         left = [s for s in left if limit is not None and s["source"] > limit]
         if here:
-            share = percent(sum(s["proved"] for s in here), len(here))
-            groups.append({"words": limit, "sentences": len(here), "proved": share})
+            measured = _share_and_time(here, budget)
+            groups.append({"words": limit, "sentences": len(here), **measured})
     return groups
 
 
