@@ -193,6 +193,49 @@ def test_search_errors_and_model_errors(page):
     assert list(row.values())[1:] == ["40.0", "39.0", "60.0", "59.0", "0.0", "5.0", "98.0", "95.0"]
 
 
+def points(page, name: str, system: str) -> list[list[float]]:
+    """A system's rows of a figure's CSV."""
+    rows = (list(row.values()) for row in page.csv(name))
+    return [[float(value) for value in values] for first, *values in rows if first == system]
+
+
+def test_gaps_are_shares_of_all_outputs(page):
+    """Three unproved ones of 1,000 have a gap; that of the others is not known."""
+    expected = [[0, 93.5], [0.25, 93.6], [0.5, 93.7], [1.5, 93.8]]
+    assert points(page, "exact_search_gaps", "softmax") == [pytest.approx(p) for p in expected]
+
+
+def test_where_all_is_proved_there_are_no_gaps(tmp_path):
+    runs = miniature.write_runs(tmp_path, systems=("softmax",))
+    result = {**miniature.exact_search("softmax"), "proved": 100.0, "gaps": []}
+    for path in runs.glob(f"{DATASET}/softmax/*/analysis/exact_search.json"):
+        miniature.write(path, miniature.answer("exact_search", result, split="test"))
+    page = Page(report(runs))
+    assert points(page, "exact_search_gaps", "softmax") == [[0, 100]]
+    assert "could not be shown" not in page.text
+
+
+def test_proofs_and_time_against_budget_and_length(page):
+    lines = points(page, "exact_search_budget", "softmax")
+    assert lines == [[0, 78.0, 1.0], [100, 89.0, 0.9], [400, 93.5, 1.2]]
+    times = [row["time, beam 5 = 1"] for row in page.csv("exact_search_figure")]
+    assert times[:2] == ["0.8", "1.6"]
+    assert "not the seconds of two runs" in page.text
+
+
+def test_exact_search_of_version_0_2_had_no_times(tmp_path):
+    runs = miniature.write_runs(tmp_path, systems=("softmax",))
+    result = miniature.exact_search("softmax")
+    del result["by_budget"]
+    for group in result["by_length"]:
+        del group["time"]
+    for path in runs.glob(f"{DATASET}/softmax/*/analysis/exact_search.json"):
+        miniature.write(path, miniature.answer("exact_search", result, split="test"))
+    page = Page(report(runs))
+    assert "could not be shown" not in page.text and "figure-exact_search_budget" not in page.ids
+    assert [row["proved, %"] for row in page.csv("exact_search_figure")] == ["100.0", "88.75"]
+
+
 def test_certified_is_about_the_score_that_ranked(page, tmp_path):
     """Beam search divides by length, unless the config says otherwise, as S2S's does."""
     assert page.row("glance", "1.5-entmax")["Certified, %"] == "20.0"
@@ -568,7 +611,7 @@ def test_there_is_a_figure_for_every_module(page):
     figures = {name.removeprefix("figure-") for name in page.ids if name.startswith("figure-")}
     assert figures == {
         *("bleu_figure", "support_figure", "exactness_figure", "exact_search_figure"),
-        "total_score_figure",
+        *("exact_search_gaps", "exact_search_budget", "total_score_figure"),
         *("tau_figure", "dynamics", "inference_time", "alpha_sweep"),
         *("lattice", "search_tree", "attention", "examples", "keystrokes_figure"),
     }
