@@ -166,7 +166,10 @@ class ExactSearch:
         order = np.argsort(~keep, axis=1, kind="stable")
         totals = np.take_along_axis(np.where(keep, totals, -math.inf), order, 1)
         tokens = np.take_along_axis(tokens, order, 1)
+        first = len(self.lists)
         self._list(nodes, seen, totals, tokens, keep.sum(1), rest)
+        if not again:
+            self._note_lists(nodes, first)
 
     def _list(self, nodes, seen: int, totals, tokens, count, rest) -> None:
         """Opens lists of the first `count` continuations of each node; long ones are several, and
@@ -184,8 +187,6 @@ class ExactSearch:
             last = (left <= self.width).nonzero()[0]
             place = (first + last, left[last])
             self.lists.totals[place], self.lists.tokens[place] = rest[chosen][last], REST
-            if start == 0:
-                self._note_lists(nodes, first)
 
     def _note_lists(self, nodes: np.ndarray, first: int) -> None:
         if (most := int(nodes.max())) >= len(self.list_of):
@@ -260,6 +261,8 @@ class ExactSearch:
 
     def _choose(self) -> Wanted:
         """The prefixes of the next round. Those of leads and beams cost nothing."""
+        for number in (self._is_exhausted() & ~self.had_beam).nonzero()[0].tolist():
+            self._start_beam(number)
         free = [*self._leads(), *self._beams()]
         for wanted in free:
             self._take(wanted)
@@ -268,6 +271,9 @@ class ExactSearch:
         self.spent += np.bincount(self.lists.sentence[paid.list], minlength=len(self.spent))
         self.rounds += self.doing == PROOF
         return Wanted.join([*free, paid])
+
+    def _is_exhausted(self) -> np.ndarray:
+        return (self.doing == PROOF) & (self.spent >= self.settings.exact_budget)
 
     def _take(self, wanted: Wanted) -> None:
         np.maximum.at(self.lists.taken, wanted.list, wanted.place + 1)

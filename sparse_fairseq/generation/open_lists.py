@@ -31,6 +31,9 @@ class OpenLists:
         }
         self._show()
 
+    def __len__(self) -> int:
+        return self._count
+
     def _show(self) -> None:
         for name, column in self._columns.items():
             setattr(self, name, column[: self._count])

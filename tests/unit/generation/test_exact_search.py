@@ -13,6 +13,7 @@ from sparse_fairseq.generation import (
     GenerationError,
     SparseSequenceGenerator,
     SparseSequenceScorer,
+    exact_search,
 )
 from sparse_fairseq.generation.state_archive import StateArchive
 from sparse_fairseq.output_transform import OutputSettings
@@ -36,6 +37,18 @@ def test_killed_by_budget_it_is_never_wrong_and_at_least_the_beam(world, beam, n
         for one, other in zip(found[:nbest], of_beam, strict=False):
             assert one["score"] >= other["score"] - 1e-5
     exact.check_proofs()
+
+
+@settings(many, max_examples=40)
+@given(world=worlds, beam=st.integers(2, 5), budget=st.integers(1, 20))
+def test_where_a_proof_looks_likely_and_is_not_it_is_at_least_the_beam(world, beam, budget):
+    world = {**world, "usable": 6, "score_normalization": "renormalize", "unk_penalty": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_search, "LIKELY_SHARE", 0.0)
+        exact = World(world, beam, 1, exact_budget=budget)
+    plain = World(world, beam, 1)
+    for one, other in zip(exact.found, plain.found, strict=True):
+        assert one[0]["score"] >= other[0]["score"] - 1e-5
 
 
 @settings(many, max_examples=40)
