@@ -10,7 +10,7 @@ from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor
 
 from .mixed_lengths import forward_mixed
-from .tree_attention import TreeState, forward_tree
+from .tree_attention import TreeState
 
 
 class DecoderStates:
@@ -55,7 +55,7 @@ class DecoderStates:
     def _mixed(self, place: int, tokens: Tensor, steps: Tensor) -> tuple[Tensor, Tensor | None]:
         decoder, state = self.ensemble.models[place].decoder, self.incremental[place]
         if isinstance(state, TreeState):
-            return _last(forward_tree(decoder, tokens, steps, state))
+            return _last(state.decoder.forward(tokens, steps, state))
         return _last(forward_mixed(decoder, tokens, steps, self.encoder_outs[place], state))
 
     def reorder(self, order: Tensor, moved: bool) -> None:

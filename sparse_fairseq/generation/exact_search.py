@@ -21,7 +21,7 @@ from torch import Tensor
 from .errors import GenerationError
 from .next_tokens import Answer
 from .open_lists import REST, OpenLists
-from .sentence import Ended, Sentence
+from .sentence import Ended
 
 EXACT_BUDGET = 2000  # evaluations of a sentence, if nothing else is said
 TOKENS = 32  # of the best next tokens of each prefix that are kept
@@ -99,7 +99,7 @@ class ExactSearch:
         for number, sentence in enumerate(self.sentences):
             if not sentence.finished:
                 sentence.add(self._forced(number))
-            self._complete(sentence)
+        self._complete()
 
     # The start
 
@@ -470,13 +470,20 @@ class ExactSearch:
         rest = self.next.longest_rest(number, depth)
         return Ended(node, -math.inf, depth + 1 + len(rest), -math.inf, rest)
 
-    def _complete(self, sentence: Sentence) -> None:
+    def _complete(self) -> None:
         """Attention and support of hypotheses that this search has found."""
-        for ended in sentence.finished:
-            if ended.attention is None and ended.support is None:
-                path = self.tree.path(ended.node)
-                ended.attention = self.archive.history(self.archive.attention, path)
-                ended.support = self.archive.history(self.archive.support, path)
+        found = [
+            ended
+            for sentence in self.sentences
+            for ended in sentence.finished
+            if ended.attention is None and ended.support is None
+        ]
+        if found:
+            paths = self.tree.paths(np.array([ended.node for ended in found]))
+            attention = self.archive.histories(self.archive.attention, paths)
+            support = self.archive.histories(self.archive.support, paths)
+            for ended, *known in zip(found, attention, support, strict=True):
+                ended.attention, ended.support = known
 
 
 def _rank(sentence: np.ndarray, score: np.ndarray) -> np.ndarray:

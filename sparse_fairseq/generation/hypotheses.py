@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -17,8 +18,10 @@ def to_hypotheses(
     found = [sentence.ranked for sentence in sentences]
     flat = [ended for ranked in found for ended in ranked]
     lengths = [ended.length for ended in flat]
-    tokens = [t for ended in flat for t in _tokens(ended, tree, settings.eos)]
-    scores = [s for ended in flat for s in _scores(ended, tree)]
+    paths = tree.paths(np.array([ended.node for ended in flat]))
+    known = list(zip(flat, tree.token[paths].tolist(), tree.total[paths].tolist(), strict=True))
+    tokens = [t for ended, path, _ in known for t in _tokens(ended, path, settings.eos)]
+    scores = [s for ended, _, totals in known for s in _scores(ended, totals)]
     # All at once, so that it waits for the device once.
     parts = zip(
         torch.tensor(tokens, device=device).split(lengths),
@@ -52,14 +55,23 @@ def _hypothesis(
     return hypothesis
 
 
-def _tokens(ended: Ended, tree: PrefixTree, eos: int) -> list[int]:
-    return [*tree.tokens(ended.node)[1:], *ended.rest, eos]
+def _tokens(ended: Ended, path: list[int], eos: int) -> list[int]:
+    """`path` has the tokens that were searched for at its end."""
+    return [*path[len(path) - _searched(ended) :], *ended.rest, eos]
 
 
-def _scores(ended: Ended, tree: PrefixTree) -> list[float]:
+def _scores(ended: Ended, totals: list[float]) -> list[float]:
     """Of each token; −inf from the first that the models hold impossible."""
-    end = ended.total - float(tree.total[ended.node]) if ended.status == "finished" else -math.inf
-    return [*tree.scores(ended.node), *[-math.inf] * len(ended.rest), end]
+    totals = totals[len(totals) - _searched(ended) - 1 :]
+    pairs = zip(totals[1:], totals, strict=False)
+    scores = [t if t == -math.inf else t - before for t, before in pairs]
+    end = ended.total - totals[-1] if ended.status == "finished" else -math.inf
+    return [*scores, *[-math.inf] * len(ended.rest), end]
+
+
+def _searched(ended: Ended) -> int:
+    """How many tokens a search has put there: not what a user demands beyond, nor EOS."""
+    return ended.length - len(ended.rest) - 1
 
 
 def _zeros_for(rest: tuple[int, ...], history: Tensor) -> Tensor:

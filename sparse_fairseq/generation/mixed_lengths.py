@@ -32,7 +32,8 @@ def forward_mixed(decoder, tokens: Tensor, steps: Tensor, encoder_out: dict, sta
     whose last tokens have the positions `steps` [rows], given the states of all but these."""
     if isinstance(decoder, LSTMDecoder):
         return decoder.forward(tokens, encoder_out=encoder_out, incremental_state=state)
-    x = embedded(decoder, tokens, steps).transpose(0, 1)
+    positions = position_table(decoder, tokens)
+    x = embedded(decoder, tokens, steps, positions).transpose(0, 1)
     source = encoder_out["encoder_out"][0]
     mask = next(iter(encoder_out["encoder_padding_mask"]), None)
     attention = None
@@ -54,17 +55,24 @@ def logits_of(decoder, x: Tensor) -> Tensor:
     return decoder.output_layer(x)
 
 
-def embedded(decoder, tokens: Tensor, steps: Tensor) -> Tensor:
+def position_table(decoder, tokens: Tensor) -> Tensor | None:
+    """[length, dimensions] of a sentence without padding, as long as the longest prefix."""
+    if decoder.embed_positions is None:
+        return None
+    return decoder.embed_positions(tokens.new_full((1, tokens.shape[1]), decoder.padding_idx + 1))[
+        0
+    ]
+
+
+def embedded(decoder, tokens: Tensor, steps: Tensor, positions: Tensor | None) -> Tensor:
     """What the decoder does before its layers, with the last of the tokens."""
     x = decoder.embed_scale * decoder.embed_tokens(tokens[:, -1:])
     if decoder.quant_noise is not None:
         x = decoder.quant_noise(x)
     if decoder.project_in_dim is not None:
         x = decoder.project_in_dim(x)
-    if decoder.embed_positions is not None:
-        # Of a sentence without padding, as long as the longest prefix.
-        whole = tokens.new_full((1, tokens.shape[1]), decoder.padding_idx + 1)
-        x = x + decoder.embed_positions(whole)[0, steps].unsqueeze(1)
+    if positions is not None:
+        x = x + positions[steps].unsqueeze(1)
     if decoder.layernorm_embedding is not None:
         x = decoder.layernorm_embedding(x)
     return decoder.dropout_module(x)

@@ -1,7 +1,5 @@
 """All prefixes that the models were asked about, on the host, as a tree."""
 
-import math
-
 import numpy as np
 
 COLUMNS = {
@@ -68,21 +66,3 @@ class PrefixTree:
             paths[:, place] = nodes
             nodes = np.where(nodes >= 0, self.parent[nodes], -1)
         return paths
-
-    def path(self, node: int) -> list[int]:
-        """The nodes from the root to this one."""
-        nodes = []
-        while node >= 0:
-            nodes.append(int(node))
-            node = self.parent[node]
-        return nodes[::-1]
-
-    def tokens(self, node: int) -> list[int]:
-        """With the token that starts the sentence."""
-        return self.token[self.path(node)].tolist()
-
-    def scores(self, node: int) -> list[float]:
-        """Of each token after the one that starts the sentence."""
-        totals = self.total[self.path(node)].tolist()
-        pairs = zip(totals[1:], totals, strict=False)
-        return [t if t == -math.inf else t - before for t, before in pairs]

@@ -18,7 +18,7 @@ from torch import Tensor
 from .decoder_states import DecoderStates
 from .errors import GenerationError
 from .mixed_lengths import can_mix, reads_source_from_caches
-from .tree_attention import SharedSources, TreeState, fits
+from .tree_attention import SharedSources, TreeDecoder, TreeState, fits
 
 KEYS = ("prev_key", "prev_value")
 CANNOT = (
@@ -71,7 +71,7 @@ class ModelArchive:
         self.other_examples: dict[str, object] = {}
         self.has_all_of_source = reads_source_from_caches(decoder)
         self.can_mix = can_mix(decoder)
-        self.is_plain = fits(decoder)
+        self.tree_decoder = TreeDecoder(decoder) if fits(decoder) else None
 
     def start(self, state: dict, rows: int) -> None:
         """Looks at the state after the first step, which has one row for each sentence."""
@@ -129,8 +129,9 @@ class ModelArchive:
         return torch.index_select(table, 0, index, out=out)
 
     def tree_state(self, paths: Tensor, padding: Tensor | None, shared: SharedSources) -> TreeState:
-        """The same as `state_of`, for `forward_tree`."""
-        return TreeState(self.prefix_rows, self.source_caches, paths, padding, shared)
+        """The same as `state_of`, for a TreeDecoder."""
+        decoder, tables, sources = self.tree_decoder, self.prefix_rows, self.source_caches
+        return TreeState(decoder, tables, sources, paths, padding, shared)
 
     def state_of(self, paths: Tensor, padding: Tensor | None, sentences: Tensor) -> dict:
         """The state after the prefixes whose nodes are `paths` [rows, tokens], where there is no
@@ -232,17 +233,18 @@ class StateArchive:
         shared = SharedSources(sentences, self.device)
         self.states.incremental = [
             archive.tree_state(places, padding, shared)
-            if archive.is_plain and self.can_mix
+            if archive.tree_decoder is not None and self.can_mix
             else archive.state_of(places, padding, order)
             for archive in self.models
         ]
 
-    def history(self, rows: Rows, path: list[int]) -> Tensor | None:
-        """[..., tokens] what was recorded of the prefix with these nodes."""
+    def histories(self, rows: Rows, paths: np.ndarray) -> list[Tensor] | list[None]:
+        """Of each path: [..., tokens] what was recorded of its nodes."""
         if rows.buffer is None:
-            return None
-        places = torch.from_numpy(self.places[path]).to(self.device)
-        return rows.table()[places].movedim(0, -1)
+            return [None] * len(paths)
+        places = torch.from_numpy(self.places[paths[paths >= 0]]).to(self.device)
+        lengths = (paths >= 0).sum(1).tolist()
+        return [part.movedim(0, -1) for part in rows.table()[places].split(lengths)]
 
 
 def _of_shape(encoder_out: dict, rows: int) -> dict:

@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from .mixed_lengths import embedded, logits_of, reads_source_from_caches
+from .mixed_lengths import embedded, logits_of, position_table, reads_source_from_caches
 
 TOGETHER = 8  # rows of a sentence that share the keys and values of its source
 
@@ -41,7 +41,8 @@ def _is_plain_attention(attention) -> bool:
 class TreeState:
     """Stands for fairseq's incremental state: what the next step has to know about its rows."""
 
-    def __init__(self, tables: list[dict], sources: list[dict], paths: Tensor, padding, shared):
+    def __init__(self, decoder: "TreeDecoder", tables, sources, paths: Tensor, padding, shared):
+        self.decoder = decoder
         self.tables = tables  # of each layer: {"prev_key", "prev_value"}, the Rows of all nodes
         self.sources = sources  # of each layer: fairseq's cache of the source
         rows, first = len(paths), tables[0]["prev_key"].count
@@ -79,40 +80,65 @@ class SharedSources:
         return grid.flatten(0, 1).index_select(0, self.place)
 
 
-def forward_tree(decoder, tokens: Tensor, steps: Tensor, state: TreeState) -> tuple:
-    """What `decoder.forward` returns; see `mixed_lengths.forward_mixed`. The keys and values of the
-    last tokens go into the tables."""
-    x, weights = embedded(decoder, tokens, steps).squeeze(1), None
-    for layer, tables, source in zip(decoder.layers, state.tables, state.sources, strict=True):
-        before = layer.normalize_before
-        h = layer.self_attn_layer_norm(x) if before else x
-        x = x + _attend_to_prefix(layer.self_attn, h, tables, state)
-        h = x = x if before else layer.self_attn_layer_norm(x)
-        h = layer.encoder_attn_layer_norm(h) if before else h
-        found, weights = _attend_to_source(layer.encoder_attn, h, source, state.shared)
-        x = x + found
-        h = x = x if before else layer.encoder_attn_layer_norm(x)
-        h = layer.final_layer_norm(h) if before else h
-        x = x + layer.fc2(layer.activation_fn(layer.fc1(h)))
-        x = x if before else layer.final_layer_norm(x)
-    return logits_of(decoder, x.unsqueeze(1)), {"attn": [state.shared.collect(weights)[:, None]]}
+class TreeDecoder:
+    """A decoder that `fits`, with what its steps share: projections in one matrix, positions."""
+
+    def __init__(self, decoder):
+        self.decoder = decoder
+        self.projections = [_query_key_value(layer.self_attn) for layer in decoder.layers]
+        self.positions: Tensor | None = None
+
+    def forward(self, tokens: Tensor, steps: Tensor, state: TreeState) -> tuple:
+        """What `decoder.forward` returns; see `mixed_lengths.forward_mixed`. The keys and values
+        of the last tokens go into the tables."""
+        decoder, weights = self.decoder, None
+        x = embedded(decoder, tokens, steps, self._position_table(tokens)).squeeze(1)
+        of_layers = zip(decoder.layers, self.projections, state.tables, state.sources, strict=True)
+        for layer, projection, tables, source in of_layers:
+            before = layer.normalize_before
+            h = layer.self_attn_layer_norm(x) if before else x
+            x = x + _attend_to_prefix(layer.self_attn, projection, h, tables, state)
+            h = x = x if before else layer.self_attn_layer_norm(x)
+            h = layer.encoder_attn_layer_norm(h) if before else h
+            found, weights = _attend_to_source(layer.encoder_attn, h, source, state.shared)
+            x = x + found
+            h = x = x if before else layer.encoder_attn_layer_norm(x)
+            h = layer.final_layer_norm(h) if before else h
+            x = x + layer.fc2(layer.activation_fn(layer.fc1(h)))
+            x = x if before else layer.final_layer_norm(x)
+        attention = state.shared.collect(weights.mean(1))
+        return logits_of(decoder, x.unsqueeze(1)), {"attn": [attention[:, None]]}
+
+    def _position_table(self, tokens: Tensor) -> Tensor | None:
+        if self.positions is None or len(self.positions) < tokens.shape[1]:
+            self.positions = position_table(self.decoder, tokens)
+        return self.positions
 
 
-def _attend_to_prefix(attention, h: Tensor, tables: dict, state: TreeState) -> Tensor:
+def _query_key_value(attention) -> tuple[Tensor, Tensor | None]:
+    """(weights, biases) of the three projections as one."""
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    has_bias = attention.q_proj.bias is not None
+    bias = torch.cat([part.bias for part in parts]) if has_bias else None
+    return torch.cat([part.weight for part in parts]), bias
+
+
+def _attend_to_prefix(attention, projection, h: Tensor, tables: dict, state: TreeState) -> Tensor:
     (rows, size), heads = h.shape, attention.num_heads
-    query = attention.q_proj(h).view(rows, heads, 1, -1)
+    query, *own = nn.functional.linear(h, *projection).view(rows, 3, heads, -1).unbind(1)
     found = []
-    for name, project in (("prev_key", attention.k_proj), ("prev_value", attention.v_proj)):
-        tables[name].add(project(h).view(rows, heads, -1))
+    for name, new in zip(("prev_key", "prev_value"), own, strict=True):
+        tables[name].add(new)
         table = tables[name].table().view(-1, size)
         path = table.index_select(0, state.nodes.flatten()).view(rows, -1, heads, size // heads)
         found.append(path.transpose(1, 2))
+    query = query.unsqueeze(2)
     out = nn.functional.scaled_dot_product_attention(query, *found, attn_mask=state.mask)
     return attention.out_proj(out.reshape(rows, size))
 
 
 def _attend_to_source(attention, h: Tensor, cache: dict, shared: SharedSources):
-    """(what is found, weights [groups, TOGETHER, source], means over the heads)"""
+    """(what is found, weights [groups, heads, TOGETHER, source])"""
     query = shared.spread(attention.q_proj(h) * attention.scaling, attention.num_heads)
     key, value = (
         cache[name].index_select(0, shared.sentence) for name in ("prev_key", "prev_value")
@@ -123,4 +149,4 @@ def _attend_to_source(attention, h: Tensor, cache: dict, shared: SharedSources):
         scores = scores.masked_fill(hidden, -torch.inf)
     weights = scores.softmax(-1, dtype=torch.float32).to(scores)
     found = shared.collect((weights @ value).transpose(1, 2).flatten(2))
-    return attention.out_proj(found), weights.mean(1)
+    return attention.out_proj(found), weights
