@@ -23,7 +23,8 @@ from .next_tokens import Answer
 from .open_lists import REST, OpenLists
 from .sentence import Ended
 
-EXACT_BUDGET = 2000  # evaluations of a sentence, if nothing else is said
+# Evaluations of a sentence, if nothing else is said: proves 85% of Multi30k for all systems.
+EXACT_BUDGET = 16_000
 TOKENS = 32  # of the best next tokens of each prefix that are kept
 FEW_TOKENS = 8  # where no more can be good enough
 WORTH_A_CALL = 64  # rows
@@ -39,6 +40,7 @@ FIRST = 8  # prefixes of a sentence in its first round without a lead; later twi
 # may raise the floor, is nearer.
 PATIENCE = 0.2
 AT_ONCE = 512  # rows in one call of the models
+STATES = 2**31  # bytes of decoder states of a batch; some of its sentences wait if it needs more
 
 # What a sentence is doing.
 LEAD, BEAM, PROOF, NOTHING = range(4)
@@ -86,6 +88,7 @@ class ExactSearch:
         self.lead_total = np.full(count, -math.inf)
         self.beams: dict[int, np.ndarray] = {}  # nodes, of the sentences that have a beam
         self.had_beam = np.zeros(count, bool)
+        self.is_closed = np.zeros(count, bool)  # its states are forgotten
 
     def run(self) -> None:
         if self.recorded:
@@ -96,10 +99,7 @@ class ExactSearch:
             self._evaluate_all(wanted)
         lists = self.lists
         self._drop(lists.sentence, lists.head, lists.depth + 1, self.longest)
-        for number, sentence in enumerate(self.sentences):
-            if not sentence.finished:
-                sentence.add(self._forced(number))
-        self._complete()
+        self._close(~self.is_closed)
 
     # The start
 
@@ -115,7 +115,8 @@ class ExactSearch:
         nodes = np.isin(self.tree.sentence, numbers).nonzero()[0]
         self.archive.keep(nodes, len(self.tree))
         self.doing[numbers] = PROOF
-        self.had_beam[:] = True
+        self.had_beam[:] = self.is_closed[:] = True
+        self.is_closed[numbers] = False
         for number in numbers:
             sentence = self.sentences[number]
             sentence.reopen()
@@ -266,10 +267,10 @@ class ExactSearch:
         free = [*self._leads(), *self._beams()]
         for wanted in free:
             self._take(wanted)
-        paid = self._best_open()
+        paid, counts = self._admitted(self._best_open())
         self._take(paid)
-        self.spent += np.bincount(self.lists.sentence[paid.list], minlength=len(self.spent))
-        self.rounds += self.doing == PROOF
+        self.spent += counts
+        self.rounds += (self.doing == PROOF) & (counts > 0)
         return Wanted.join([*free, paid])
 
     def _is_exhausted(self) -> np.ndarray:
@@ -373,6 +374,21 @@ class ExactSearch:
         best = _rank(owner, nearest) < most[owner]
         return Wanted(chosen[rows[best]], places[best])
 
+    def _admitted(self, wanted: Wanted) -> tuple[Wanted, np.ndarray]:
+        """Those whose states there is room for, and how many of each sentence. A sentence waits
+        with all it wants, so that it finds the same as alone; one of them always goes on."""
+        owner = self.lists.sentence[wanted.list]
+        counts = np.bincount(owner, minlength=len(self.doing))
+        if counts.sum() > self._free_states():
+            self._forget(np.isin(self.doing, (PROOF, NOTHING)) & (counts == 0))
+            goes = (np.cumsum(counts) <= self._free_states()) | (self.doing == LEAD)
+            goes[np.argmax(counts > 0)] = True
+            wanted, counts = wanted[goes[owner]], np.where(goes, counts, 0)
+        return wanted, counts
+
+    def _free_states(self) -> float:
+        return STATES / self.archive.bytes_per_node - self.archive.count
+
     def _worth(self) -> np.ndarray:
         """What bounds have to be above, of each sentence, in this round."""
         sides = np.maximum(self.floor, self.lead_total)
@@ -470,12 +486,27 @@ class ExactSearch:
         rest = self.next.longest_rest(number, depth)
         return Ended(node, -math.inf, depth + 1 + len(rest), -math.inf, rest)
 
-    def _complete(self) -> None:
+    def _close(self, which: np.ndarray) -> None:
+        """Completes the hypotheses of sentences that have come to their end."""
+        for number in which.nonzero()[0].tolist():
+            if not self.sentences[number].finished:
+                self.sentences[number].add(self._forced(number))
+        self._complete(which)
+
+    def _forget(self, which: np.ndarray) -> None:
+        """The states of sentences that have come to their end."""
+        which = which & ~self.is_closed
+        if which.any():
+            self._close(which)
+            self.is_closed |= which
+            self.archive.keep((~self.is_closed)[self.tree.sentence].nonzero()[0], len(self.tree))
+
+    def _complete(self, which: np.ndarray) -> None:
         """Attention and support of hypotheses that this search has found."""
         found = [
             ended
-            for sentence in self.sentences
-            for ended in sentence.finished
+            for number in which.nonzero()[0].tolist()
+            for ended in self.sentences[number].finished
             if ended.attention is None and ended.support is None
         ]
         if found:

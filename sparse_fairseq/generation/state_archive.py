@@ -9,6 +9,7 @@ transformer 2 · layers · dimensions numbers.
 """
 
 import copy
+import math
 
 import numpy as np
 import torch
@@ -48,6 +49,12 @@ class Rows:
 
     def table(self) -> Tensor:
         return self.buffer[: self.count]
+
+    @property
+    def bytes_of_one(self) -> int:
+        if self.buffer is None:
+            return 0
+        return math.prod(self.buffer.shape[1:]) * self.buffer.element_size()
 
     def keep(self, places: Tensor) -> None:
         if self.buffer is not None:
@@ -111,11 +118,7 @@ class ModelArchive:
             for table, leaf, dim in zip(tables, leaves, self.other_dims[key], strict=True):
                 table.add(leaf.movedim(dim, 0))
 
-    def keep(self, places: Tensor) -> None:
-        for rows in self._tables():
-            rows.keep(places)
-
-    def _tables(self) -> list[Rows]:
+    def tables(self) -> list[Rows]:
         prefix = [rows[key] for rows in self.prefix_rows for key in KEYS]
         return prefix + [table for tables in self.other_rows.values() for table in tables]
 
@@ -196,12 +199,18 @@ class StateArchive:
             self.support.add(support)
         self.count += rows
 
+    def _tables(self) -> list[Rows]:
+        return [self.attention, self.support, *(t for m in self.models for t in m.tables())]
+
+    @property
+    def bytes_per_node(self) -> int:
+        return max(1, sum(rows.bytes_of_one for rows in self._tables()))
+
     def keep(self, nodes: np.ndarray, among: int) -> None:
         """Forgets all others of so many."""
-        places = torch.from_numpy(nodes).to(self.device)
-        for archive in self.models:
-            archive.keep(places)
-        for rows in (self.attention, self.support):
+        known = self.places[nodes] if len(self.places) else nodes
+        places = torch.from_numpy(known).to(self.device)
+        for rows in self._tables():
             rows.keep(places)
         self.places = np.full(2 * among, -1)
         self.places[nodes] = np.arange(len(nodes))

@@ -19,6 +19,7 @@ from sparse_fairseq.generation.state_archive import StateArchive
 from sparse_fairseq.output_transform import OutputSettings
 
 PLENTY = 100_000
+SOFTMAX, ENTMAX = OutputSettings(), OutputSettings("entmax", 1.5)
 A, B, C = 4, 5, 6
 
 
@@ -75,12 +76,59 @@ def test_batches_and_padding_change_nothing(world, beam, batch, padding):
     assert_batches_change_nothing(world, batch, padding)
 
 
+@settings(many, max_examples=20)
+@given(world=worlds, beam=st.integers(1, 3), nbest=st.integers(1, 3))
+def test_without_room_sentences_wait_for_each_other(world, beam, nbest):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_search, "STATES", 0)
+        waiting = World(world, beam, nbest, exact_budget=PLENTY)
+    at_once = World(world, beam, nbest, exact_budget=PLENTY)
+    for found, expected in zip(waiting.found, at_once.found, strict=True):
+        assert [h["proved"] for h in found] == [h["proved"] for h in expected]
+        scores = [float(h["score"]) for h in found]
+        assert scores == pytest.approx([float(h["score"]) for h in expected], abs=1e-5)
+    waiting.check_proofs()
+
+
 @pytest.fixture(scope="module")
 def task():
     return make_task(vocab=32)
 
 
-@pytest.mark.parametrize("output", [OutputSettings(), OutputSettings("entmax", 1.5)], ids=str)
+@pytest.mark.parametrize("nbest", [1, 2])
+@pytest.mark.parametrize("arch", ["transformer", "lstm"])
+def test_states_stay_in_the_room_that_they_have(task, arch, nbest, monkeypatch):
+    """Of all 6 sentences, each of which spends its budget, only what one of them needs is held
+    beyond that; what is found is the same."""
+    model, batch = peaked_model(task, arch, SOFTMAX), make_batch(task, sentences=6, length=9)
+    budget, room, held = 200, 100, []
+    file = StateArchive.file
+
+    def watched(archive, *args):
+        file(archive, *args)
+        held.append((archive.count, archive.bytes_per_node))
+
+    monkeypatch.setattr(StateArchive, "file", watched)
+    monkeypatch.setattr(exact_search, "LIKELY_SHARE", 0.0)
+
+    def search():
+        held.clear()
+        flags = {"max_len_b": 12, "normalize_scores": False, "nbest": nbest, "min_len": 4}
+        generator = SparseSequenceGenerator([model], task.tgt_dict, 2, exact_budget=budget, **flags)
+        return generator.generate([model], batch), max(count for count, _ in held)
+
+    free, most = search()
+    monkeypatch.setattr(exact_search, "STATES", room * held[-1][1])
+    bounded, fewer = search()
+    # Leads and beams are not part of the budget: 6 sentences of 2 rows in 12 steps.
+    assert most > 4 * budget and fewer <= room + budget + 6 * 2 * 13
+    for one, other in zip(free, bounded, strict=True):
+        for a, b in zip(one[:nbest], other[:nbest], strict=True):
+            assert a["tokens"].tolist() == b["tokens"].tolist() and a["gap"] == b["gap"]
+            torch.testing.assert_close(a["attention"], b["attention"])
+
+
+@pytest.mark.parametrize("output", [SOFTMAX, ENTMAX], ids=str)
 @pytest.mark.parametrize("arch", ["transformer", "lstm", "fconv"])
 def test_branches_have_their_own_states(task, arch, output):
     """The scorer runs the whole target at once, without cached states."""
@@ -122,7 +170,6 @@ def deep_search(models, task, **settings):
     return found, len(calls)
 
 
-ENTMAX = OutputSettings("entmax", 1.5)
 EACH_LENGTH_HAS_ITS_RULES = {
     "prefix_tokens": torch.tensor([[5], [PAD]] * 3),
     "min_len": 3,
