@@ -50,6 +50,7 @@ def write_words(folder):
     return folder / "bin"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_words_never_seen_are_inflected_without_fault(tmp_path):
     data = write_words(tmp_path)

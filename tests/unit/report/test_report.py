@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import miniature
 import pytest
+from matplotlib.figure import Figure
 
 from experiments.papers import published
 from experiments.report import sections
@@ -89,6 +90,15 @@ def report(runs: Path, dataset: str = DATASET) -> str:
     return render(gather(runs, dataset), "some day")
 
 
+def text_of(runs: Path, dataset: str = DATASET) -> Page:
+    """The page for tests that look at no figure: these are filled, but not written, which would
+    take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        empty = '<svg viewBox="0 0 1 1" width="1" height="1"></svg>'
+        patch.setattr(Figure, "savefig", lambda _, buffer, **options: buffer.write(empty))
+        return Page(report(runs, dataset))
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     systems = (*miniature.SYSTEMS, "relu15_tau5")
@@ -131,7 +141,7 @@ def test_every_number_of_the_papers_tables_is_on_the_page(page, place):
 
 def test_published_numbers_of_the_second_paper(tmp_path):
     runs = miniature.write_runs(tmp_path, "iwslt17_de_en", ("softmax", "sparsemax", "entmax15"))
-    page = Page(report(runs, "iwslt17_de_en"))
+    page = text_of(runs, "iwslt17_de_en")
     assert page.row("tokenized_bleu", "1.5-entmax")["Paper"] == "26.17 ± 0.13"
     assert page.row("support_output", "1.5-entmax")["Paper"] == "16.13"  # S2S Table 3
     assert page.row("support_attention", "sparsemax")["Paper"] == "3.75"
@@ -143,7 +153,7 @@ def test_published_numbers_of_the_second_paper(tmp_path):
 def test_inflection_stands_beside_table_1(tmp_path):
     dataset = "sigmorphon2018_high"
     accuracies = {"out1_att1": 93.0, "out1.5_att2": 94.5}
-    page = Page(report(*miniature.write_inflection(tmp_path, dataset, accuracies)))
+    page = text_of(*miniature.write_inflection(tmp_path, dataset, accuracies))
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
     assert rows["out1_att1"] == ["93.15", "93.00", "−0.15", "0.200"]
     assert rows["out1.5_att2"] == ["94.05", "94.50", "+0.45", "0.200"]
@@ -162,7 +172,7 @@ def test_accuracy_of_each_language(tmp_path):
     scores = json.loads((second / "scores.json").read_text())
     scores["test"]["languages"]["english"]["word_accuracy"] += 1
     miniature.write(second / "scores.json", scores)
-    head, *rows = Page(report(runs, name)).rows["languages"]
+    head, *rows = text_of(runs, name).rows["languages"]
     assert head == ["Language", "Test words", "α 1 (attention 1)", "α 1.5 (attention 2)"]
     assert rows[:2] == [
         ["english", "1,000", "96.00", "97.00"],
@@ -174,16 +184,16 @@ def test_accuracy_of_each_language(tmp_path):
 def test_a_single_language_needs_no_table_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(miniature, "LANGUAGES", {"french": 0.0})
     runs, name = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
-    page = Page(report(runs, name))
+    page = text_of(runs, name)
     assert "languages" not in page.rows and page.row("word_accuracy", "1.5-entmax")
 
 
 def test_one_seed_needs_no_ensemble(tmp_path):
     """The demo has one; a table of targets that give the same again would help nobody."""
     runs, name = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
-    assert "word_accuracy_ensemble" in Page(report(runs, name)).rows
+    assert "word_accuracy_ensemble" in text_of(runs, name).rows
     shutil.rmtree(runs / name / "entmax15" / "ensemble")
-    assert "word_accuracy_ensemble" not in Page(report(runs, name)).rows
+    assert "word_accuracy_ensemble" not in text_of(runs, name).rows
 
 
 def test_search_errors_and_model_errors(page):
@@ -210,7 +220,7 @@ def test_where_all_is_proved_there_are_no_gaps(tmp_path):
     result = {**miniature.exact_search("softmax"), "proved": 100.0, "gaps": []}
     for path in runs.glob(f"{DATASET}/softmax/*/analysis/exact_search.json"):
         miniature.write(path, miniature.answer("exact_search", result, split="test"))
-    page = Page(report(runs))
+    page = text_of(runs)
     assert points(page, "exact_search_gaps", "softmax") == [[0, 100]]
     assert "could not be shown" not in page.text
 
@@ -231,7 +241,7 @@ def test_exact_search_of_version_0_2_had_no_times(tmp_path):
         del group["time"]
     for path in runs.glob(f"{DATASET}/softmax/*/analysis/exact_search.json"):
         miniature.write(path, miniature.answer("exact_search", result, split="test"))
-    page = Page(report(runs))
+    page = text_of(runs)
     assert "could not be shown" not in page.text and "figure-exact_search_budget" not in page.ids
     assert [row["proved, %"] for row in page.csv("exact_search_figure")] == ["100.0", "88.75"]
 
@@ -246,7 +256,7 @@ def test_certified_is_about_the_score_that_ranked(page, tmp_path):
     result = {"valid": miniature.exactness("sparsemax")}
     path = runs / name / "out2_att2" / "seed1" / "analysis" / "exactness.json"
     miniature.write(path, miniature.answer("exactness", result))
-    page = Page(report(runs, name))
+    page = text_of(runs, name)
     rows = {row[0].rpartition(" ")[2]: row for row in page.rows["glance"]}
     assert rows["out2_att2"][page.rows["glance"][0].index("Certified, %")] == "22.0"
     assert page.rows["exactness_paper"][1][1:] == ["87.0", "22.0", "−65.0"]
@@ -258,7 +268,7 @@ def test_the_first_table_says_which_data_each_number_is_of(page, tmp_path):
     of_training = "training speed is of the training set"
     assert f"{of_test}, {of_training}, all else is of the validation set." in page.text
     inflected = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
-    page = Page(report(*inflected))
+    page = text_of(*inflected)
     assert "Word accuracy and edit distance are of the test set" in page.text
     assert page.row("glance", "1.5-entmax")["Edit distance"] == "0.200"
 
@@ -267,10 +277,10 @@ def test_there_is_no_table_of_runs_without_any(tmp_path):
     runs = miniature.write_runs(tmp_path, seeds=(1,))
     path = runs / DATASET / "analysis" / "tau.json"
     document = json.loads(path.read_text(encoding="utf-8"))
-    assert "tau_runs" in Page(report(runs)).rows
+    assert "tau_runs" in text_of(runs).rows
     document["result"] |= {"runs": [], "sweep": []}
     miniature.write(path, document)
-    page = Page(report(runs))
+    page = text_of(runs)
     assert "tau_runs" not in page.rows and page.rows["tau"]
 
 
@@ -279,7 +289,7 @@ def test_some_languages_are_shown_like_all_of_them(tmp_path):
     accuracies = {"out1_att1": 80.0, "out1.5_att2": 84.5}
     options = ("--languages", "english german")
     runs, name = miniature.write_inflection(tmp_path, "sigmorphon2018_medium", accuracies, *options)
-    page = Page(report(runs, name))
+    page = text_of(runs, name)
     assert name != "sigmorphon2018_medium" and "could not be shown" not in page.text
     assert "Sparse outputs on SIGMORPHON 2018 (medium: english, german)" in page.text
     assert "here english, german only" in page.text
@@ -303,7 +313,7 @@ def test_many_languages_are_no_other_setting(tmp_path):
     accuracies = {"out1.5_att1.5": 85.0}
     options = ("--languages", " ".join(names))
     runs, name = miniature.write_inflection(tmp_path, "sigmorphon2018_medium", accuracies, *options)
-    page = Page(report(runs, name))
+    page = text_of(runs, name)
     assert f"make {name}" not in page.text and names[7] not in name
     assert "Sparse outputs on SIGMORPHON 2018 (medium: 24 languages)" in page.text
     assert "numbers are for SIGMORPHON 2018 (medium), shown for orientation" in page.text
@@ -315,7 +325,7 @@ def test_many_languages_are_no_other_setting(tmp_path):
 def test_a_part_of_the_files_is_not_compared_with_the_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(miniature, "_languages", lambda config: miniature.LANGUAGES)
     accuracies = {"out1_att1": 93.0}
-    page = Page(report(*miniature.write_inflection(tmp_path, "sigmorphon2018_high", accuracies)))
+    page = text_of(*miniature.write_inflection(tmp_path, "sigmorphon2018_high", accuracies))
     rows = {row[0].rpartition(" ")[2]: row[1:] for row in page.rows["word_accuracy"]}
     assert rows["out1_att1"] == ["93.15", "93.00", "other data", "0.200"]
     assert "of all its languages, those here of 2; no difference is taken" in page.text
@@ -324,7 +334,7 @@ def test_a_part_of_the_files_is_not_compared_with_the_whole(tmp_path, monkeypatc
 
 def test_the_setting_counts_the_runs_that_there_are(tmp_path):
     accuracies = {"out1_att1": 93.0}
-    page = Page(report(*miniature.write_inflection(tmp_path, "sigmorphon2018_high", accuracies)))
+    page = text_of(*miniature.write_inflection(tmp_path, "sigmorphon2018_high", accuracies))
     assert [row[1:] for row in page.rows["setting"] if row[0].startswith("runs")] == [
         ["3 S2S §4.1", "1", "−2"]
     ]
@@ -374,7 +384,7 @@ def test_a_report_on_words_speaks_of_words_and_characters(inflected):
 
 
 def test_settings_of_inflection_are_compared(inflected):
-    page = Page(report(*inflected))
+    page = text_of(*inflected)
     rows = {row[0].partition(" samples ")[0]: row[1:] for row in page.rows["setting"][1:]}
     assert rows["languages"][1:] == ["86", "0"]
     assert [r[1] for n, r in rows.items() if n.startswith("training")] == ["10,000"]
@@ -426,7 +436,7 @@ def test_a_coarse_alpha_sweep_says_what_makes_a_finer_one(tmp_path, dataset, hin
     same = [m for m in miniature.alpha_sweep()["means"] if m["attention_alpha"] == 1.5]
     path = runs / dataset / "analysis" / "alpha_sweep.json"
     miniature.write(path, miniature.answer("alpha_sweep", {"points": [], "means": same}))
-    assert hint in Page(report(runs, dataset)).text
+    assert hint in text_of(runs, dataset).text
 
 
 def test_search_trees_of_three_words(page, html):
@@ -484,7 +494,7 @@ def test_chances_have_the_papers_digits(score, shown):
 
 
 def test_human_evaluation_stands_beside_table_4(tmp_path):
-    page = Page(report(miniature.write_runs(tmp_path, "wmt13_en_ru"), "wmt13_en_ru"))
+    page = text_of(miniature.write_runs(tmp_path, "wmt13_en_ru"), "wmt13_en_ru")
     row = page.row("human_eval", "reference")
     assert (row["Paper"], row["Here"]) == ("3.90 ± 0.30", "3.90 ± 0.70")
     kappa = page.row("human_eval", "Cohen’s κ")
@@ -494,12 +504,12 @@ def test_human_evaluation_stands_beside_table_4(tmp_path):
 
 def test_softmax_is_the_baseline_of_comparisons(tmp_path):
     systems = ("relu15", "softmax")
-    page = Page(report(miniature.write_runs(tmp_path, systems=systems)))
+    page = text_of(miniature.write_runs(tmp_path, systems=systems))
     assert page.rows["significance"][1][:4] == ["1.5-ReLU", "softmax", "+1.8", "0.004"]
 
 
 def test_numbers_of_other_data_are_named_and_not_subtracted(tmp_path):
-    page = Page(report(miniature.write_runs(tmp_path, "demo_de_en"), "demo_de_en"))
+    page = text_of(miniature.write_runs(tmp_path, "demo_de_en"), "demo_de_en")
     row = page.row("bleu", "softmax")
     assert (row["Paper"], row["Difference"]) == ("35.3", "other data")
     assert "numbers are for IWSLT14 De→En, shown for orientation" in page.text
@@ -529,13 +539,13 @@ def test_the_first_screen_does_not_turn_the_test_round(tmp_path):
 
     runs = miniature.write_runs(tmp_path)
     change_bleu(runs, worse)
-    assert "1.5-ReLU is with seed 1 not better than softmax" in Page(report(runs)).text
+    assert "1.5-ReLU is with seed 1 not better than softmax" in text_of(runs).text
 
 
 def test_runs_that_could_not_be_scored_are_named(tmp_path):
     runs = miniature.write_runs(tmp_path)
     change_bleu(runs, lambda test: test.update(problems=["relu15/seed2: no such line"]))
-    assert "relu15/seed2: no such line" in Page(report(runs)).text
+    assert "relu15/seed2: no such line" in text_of(runs).text
 
 
 def test_bleu_of_an_ensemble_has_a_table(tmp_path, page):
@@ -546,12 +556,12 @@ def test_bleu_of_an_ensemble_has_a_table(tmp_path, page):
     scores = json.loads((path / "scores.json").read_text())
     scores["test"]["bleu"] = 77.7
     miniature.write(path / "scores.json", scores)
-    assert Page(report(runs)).row("bleu_ensemble", "1.5-ReLU")["Here"] == "77.7"
+    assert text_of(runs).row("bleu_ensemble", "1.5-ReLU")["Here"] == "77.7"
 
 
 def test_published_bleu_of_another_kind_says_so(tmp_path):
     dataset = "iwslt17_en_de"
-    page = Page(report(miniature.write_runs(tmp_path, dataset, seeds=(1,)), dataset))
+    page = text_of(miniature.write_runs(tmp_path, dataset, seeds=(1,)), dataset)
     assert "Paper (tokenised BLEU): " in page.text
 
 
@@ -560,7 +570,7 @@ def test_totals_are_of_the_systems_that_the_paper_has(tmp_path):
     runs = miniature.write_runs(tmp_path, dataset, seeds=(1,))
     for more in ("entmax15_k100", "entmax15_sort"):
         shutil.copytree(runs / dataset / "entmax15", runs / dataset / more)
-    page = Page(report(runs, dataset))
+    page = text_of(runs, dataset)
     # What SE timed was entmax with a full sort.
     timed = ("softmax", "sparsemax", "entmax15_sort", "relu15")
     names = [re.escape(system_label(system)) for system in timed]
@@ -570,7 +580,7 @@ def test_totals_are_of_the_systems_that_the_paper_has(tmp_path):
 
 
 def test_seeds_in_the_csv_are_those_of_the_runs(tmp_path):
-    page = Page(report(miniature.write_runs(tmp_path, seeds=(3, 5))))
+    page = text_of(miniature.write_runs(tmp_path, seeds=(3, 5)))
     seeds = {row["seed"] for row in page.csv("bleu_figure") if row["who"] == "here"}
     assert seeds == {"3", "5"}
 
@@ -582,7 +592,7 @@ def test_a_step_without_any_word_is_shown(tmp_path):
     document = json.loads(path.read_text())
     document["result"]["output"]["gold"]["counts"].insert(0, [0, 3])
     miniature.write(path, document)
-    page = Page(report(runs))
+    page = text_of(runs)
     assert "could not be shown" not in page.text and "figure-support_figure" in page.ids
 
 
@@ -670,7 +680,7 @@ def test_the_command_writes_the_page(runs, capsys):
 
 def test_partial_runs_show_what_is_there_and_what_would_make_the_rest(tmp_path):
     runs = miniature.write_runs(tmp_path, systems=("softmax",), seeds=(1,), analyses=False)
-    page = Page(report(runs))
+    page = text_of(runs)
     assert page.row("bleu", "softmax")["Here"] == "35.0"
     row = page.row("bleu", "1.5-ReLU")
     assert row["Here"] == "not run: make iwslt14_de_en/relu15"
@@ -681,13 +691,13 @@ def test_partial_runs_show_what_is_there_and_what_would_make_the_rest(tmp_path):
 
 def test_no_run_at_all(tmp_path):
     (tmp_path / DATASET).mkdir()
-    page = Page(report(tmp_path))
+    page = text_of(tmp_path)
     assert "Nothing yet on IWSLT14 De→En: make iwslt14_de_en" in page.text
     assert "could not be shown" not in page.text
 
 
 def test_a_dataset_without_a_config_can_be_shown(tmp_path):
-    page = Page(report(miniature.write_runs(tmp_path, "gone_xx"), "gone_xx"))
+    page = text_of(miniature.write_runs(tmp_path, "gone_xx"), "gone_xx")
     assert page.row("bleu", "softmax")["Here"] == "35.1 ± 0.2"
     assert "could not be shown" not in page.text
 
@@ -701,7 +711,7 @@ def test_why_a_value_is_missing(tmp_path):
     (folder / "support.json").write_text(
         json.dumps({"analysis": "support", "error": "KeyError: 'decoder'"})
     )
-    page = Page(report(runs))
+    page = text_of(runs)
     assert page.row("empty_string", "1.5-ReLU")["Here"] == "not run yet: generate-valid.txt"
     assert page.row("support_output", "1.5-ReLU")["Here"] == "failed: KeyError: 'decoder'"
     assert "cannot be measured here: no nvidia-smi" in page.row("energy", "softmax")["kWh"]
@@ -735,7 +745,7 @@ def test_results_in_another_shape_cost_only_their_section(tmp_path, capsys):
     for name in ("tau", "examples"):
         path = runs / DATASET / "analysis" / f"{name}.json"
         path.write_text(json.dumps({"result": {"surprise": 1}}))
-    page = Page(report(runs))
+    page = text_of(runs)
     assert "could not be shown: KeyError" in page.text
     assert page.row("bleu", "softmax") and page.row("energy", "softmax")
     assert "KeyError" in capsys.readouterr().err
