@@ -9,6 +9,7 @@ log-scores; α-ReLU's scores are divided by their sum.
 """
 
 import argparse
+import gc
 import json
 import logging
 import time
@@ -46,6 +47,7 @@ def measure(run: Run, split: str, sentences: int, budgets: list[int], rounds: in
         if turn == 0:
             for generator in generators.values():
                 generator.generate(None, sample)  # warm up
+            gc.freeze()  # else walks over all that was loaded hit now one search, now another
         clocks: dict[int, list[float]] = {budget: [] for budget in generators}
         for number in range(turn, turn + rounds):
             for budget in list(generators)[:: -1 if number % 2 else 1]:

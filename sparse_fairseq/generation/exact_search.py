@@ -25,9 +25,7 @@ from .sentence import Ended
 
 # Evaluations of a sentence, if nothing else is said: proves 85% of Multi30k for all systems.
 EXACT_BUDGET = 16_000
-TOKENS = 32  # of the best next tokens of each prefix that are kept
-FEW_TOKENS = 8  # where no more can be good enough
-WORTH_A_CALL = 64  # rows
+TOKENS = 24  # of the best next tokens of each prefix that are kept
 MORE_TOKENS = 16  # times as many, when the last of them was good enough, too
 # A prefix worth a look has a probability above e^floor, and those of one length share a mass
 # of 1: of each length there are at most e^−floor. Proofs took 0.5 to 1 times as many evaluations
@@ -417,35 +415,18 @@ class ExactSearch:
         if not self.archive.can_mix:
             depth = lists.depth[new.list]
             groups = [(depth == d).nonzero()[0] for d in np.unique(depth)]
-        few = self._needs_few_tokens(new)
         for group in groups:
-            for part in self._divided(group, few):
-                count = FEW_TOKENS if few[part].all() else self.width
-                for start in range(0, len(part), AT_ONCE):
-                    self._evaluate_new(new[part[start : start + AT_ONCE]], count)
+            for start in range(0, len(group), AT_ONCE):
+                self._evaluate_new(new[group[start : start + AT_ONCE]])
 
-    def _needs_few_tokens(self, wanted: Wanted) -> np.ndarray:
-        """Of a probability of e^total, no more than e^(total − floor) parts can be above e^floor.
-        EOS and padding need their places, too."""
-        owner = self.lists.sentence[wanted.list]
-        if self.settings.ranking.normalize or self.width < FEW_TOKENS:
-            return np.zeros(len(owner), bool)
-        above = self.lists.totals[wanted.list, wanted.place] - self.floor[owner]
-        return (self.doing[owner] == PROOF) & (above < math.log(FEW_TOKENS - 2))
-
-    def _divided(self, rows: np.ndarray, few: np.ndarray) -> list[np.ndarray]:
-        """In two parts, if both are worth a call."""
-        parts = [rows[few[rows]], rows[~few[rows]]]
-        return parts if min(map(len, parts)) >= WORTH_A_CALL else [rows]
-
-    def _evaluate_new(self, wanted: Wanted, count: int) -> None:
+    def _evaluate_new(self, wanted: Wanted) -> None:
         lists = self.lists
         where = (wanted.list, wanted.place)
         parents, sentence = lists.node[wanted.list], lists.sentence[wanted.list]
         first = self.tree.add(parents, lists.tokens[where], lists.totals[where], sentence)
         nodes = np.arange(first, len(self.tree))
         lists.child[where] = nodes
-        self._evaluate(nodes, again=False, count=count)
+        self._evaluate(nodes, again=False, count=self.width)
 
     def _evaluate(self, nodes: np.ndarray, again: bool, count: int) -> None:
         sentence, depth = self.tree.sentence[nodes], self.tree.depth[nodes]

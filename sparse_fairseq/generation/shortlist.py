@@ -75,8 +75,8 @@ def shortlist(
         scores = _entmax(logits, values, tokens, transform).log()
     else:
         scores = transform.log_scores(values)
-        if renormalized:  # sums are cheap, logarithms are not
-            total = transform.scores(logits).sum(1, keepdim=True).log()
+        if renormalized:
+            total = _sum_of_scores(logits, values, transform).log()
             scores = scores - total.masked_fill(total == -math.inf, 0.0)
     return scores[:, :k], tokens[:, :k]
 
@@ -90,6 +90,17 @@ def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, transform: OutputTra
         if len(unsure):
             p[unsure] = transform.scores(logits[unsure]).gather(1, tokens[unsure])
     return p
+
+
+def _sum_of_scores(logits: Tensor, values: Tensor, transform: OutputTransform) -> Tensor:
+    """[rows, 1]; the top tokens have all of it if the smallest of them is outside the support."""
+    p = transform.scores(values)
+    total = p.sum(1, keepdim=True)
+    if values.shape[1] < logits.shape[1]:
+        unsure = (p[:, -1] > 0).nonzero().squeeze(1)
+        if len(unsure):
+            total[unsure] = transform.scores(logits[unsure]).sum(1, keepdim=True)
+    return total
 
 
 def top_k(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
