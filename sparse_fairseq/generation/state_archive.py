@@ -173,7 +173,7 @@ class StateArchive:
 
     def __init__(self, states: DecoderStates, device: torch.device):
         self.states, self.device = states, device
-        self.source = states.encoder_outs
+        self.source = [copy.copy(out) for out in states.encoder_outs]
         # Models without a cache run whole prefixes anyway.
         cached = states.ensemble.has_incremental_states()
         models = states.ensemble.models if cached else []
@@ -227,15 +227,14 @@ class StateArchive:
         """Prepares the models for the tokens after those of `paths` [rows, nodes], in which -1
         stands before the beginning of prefixes that are shorter than others."""
         order = torch.from_numpy(sentences).to(self.device)
-        ensemble = self.states.ensemble
         if not paths.shape[1] or not self.models:
-            self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
-            self.states.incremental = [{} for _ in ensemble.models]
+            self.states.encoder_outs = self._source_of(order)
+            self.states.incremental = [{} for _ in self.source]
             return
         if all(archive.has_all_of_source for archive in self.models):
             self.states.encoder_outs = [_of_shape(out, len(order)) for out in self.source]
         else:
-            self.states.encoder_outs = ensemble.reorder_encoder_out(self.source, order)
+            self.states.encoder_outs = self._source_of(order)
         missing = paths < 0
         places = torch.from_numpy(np.where(missing, 0, self.places[paths])).to(self.device)
         padding = torch.from_numpy(missing).to(self.device) if missing.any() else None
@@ -246,6 +245,11 @@ class StateArchive:
             else archive.state_of(places, padding, order)
             for archive in self.models
         ]
+
+    def _source_of(self, order: Tensor) -> list:
+        # A copy of each: fconv reorders in place.
+        source = [copy.copy(out) for out in self.source]
+        return self.states.ensemble.reorder_encoder_out(source, order)
 
     def histories(self, rows: Rows, paths: np.ndarray) -> list[Tensor] | list[None]:
         """Of each path: [..., tokens] what was recorded of its nodes."""
