@@ -411,9 +411,9 @@ class ExactSearch:
             count = int(lists.seen[number]) * MORE_TOKENS
             self._evaluate(lists.node[[number]], again=True, count=count)
         new = wanted[~is_rest]
-        groups = [np.arange(len(new))]
+        depth = lists.depth[new.list]
+        groups = [np.argsort(depth, kind="stable")]  # those of one length share their padding
         if not self.archive.can_mix:
-            depth = lists.depth[new.list]
             groups = [(depth == d).nonzero()[0] for d in np.unique(depth)]
         for group in groups:
             for start in range(0, len(group), AT_ONCE):

@@ -19,7 +19,7 @@ from torch import Tensor
 from .decoder_states import DecoderStates
 from .errors import GenerationError
 from .mixed_lengths import can_mix, reads_source_from_caches
-from .tree_attention import SharedSources, TreeDecoder, TreeState, fits
+from .tree_attention import Prefixes, SharedSources, TreeDecoder, TreeState, fits
 
 KEYS = ("prev_key", "prev_value")
 CANNOT = (
@@ -131,10 +131,10 @@ class ModelArchive:
         out = buffer[:size].view(len(index), *table.shape[1:])
         return torch.index_select(table, 0, index, out=out)
 
-    def tree_state(self, paths: Tensor, padding: Tensor | None, shared: SharedSources) -> TreeState:
+    def tree_state(self, prefixes: Prefixes, shared: SharedSources) -> TreeState:
         """The same as `state_of`, for a TreeDecoder."""
         decoder, tables, sources = self.tree_decoder, self.prefix_rows, self.source_caches
-        return TreeState(decoder, tables, sources, paths, padding, shared)
+        return TreeState(decoder, tables, sources, prefixes, shared)
 
     def state_of(self, paths: Tensor, padding: Tensor | None, sentences: Tensor) -> dict:
         """The state after the prefixes whose nodes are `paths` [rows, tokens], where there is no
@@ -236,13 +236,15 @@ class StateArchive:
         else:
             self.states.encoder_outs = self._source_of(order)
         missing = paths < 0
-        places = torch.from_numpy(np.where(missing, 0, self.places[paths])).to(self.device)
-        padding = torch.from_numpy(missing).to(self.device) if missing.any() else None
+        places = np.where(missing, 0, self.places[paths])
+        prefixes = Prefixes(places, missing, self.device)
         shared = SharedSources(sentences, self.device)
+        nodes = torch.from_numpy(places).to(self.device)
+        padding = torch.from_numpy(missing).to(self.device) if missing.any() else None
         self.states.incremental = [
-            archive.tree_state(places, padding, shared)
+            archive.tree_state(prefixes, shared)
             if archive.tree_decoder is not None and self.can_mix
-            else archive.state_of(places, padding, order)
+            else archive.state_of(nodes, padding, order)
             for archive in self.models
         ]
 

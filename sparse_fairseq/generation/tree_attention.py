@@ -4,6 +4,8 @@ fairseq's attention wants keys and values of its own for each row. Here those of
 from a table of all nodes, and those of a source are read once for many rows of its sentence.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
@@ -13,6 +15,8 @@ from torch import Tensor, nn
 from .mixed_lengths import embedded, logits_of, position_table, reads_source_from_caches
 
 TOGETHER = 8  # rows of a sentence that share the keys and values of its source
+PARTS = 4  # of the rows, at most, that are as wide as their own longest prefix
+PART_ROWS = 32  # at least
 
 
 def fits(decoder) -> bool:
@@ -41,18 +45,41 @@ def _is_plain_attention(attention) -> bool:
 class TreeState:
     """Stands for fairseq's incremental state: what the next step has to know about its rows."""
 
-    def __init__(self, decoder: "TreeDecoder", tables, sources, paths: Tensor, padding, shared):
+    def __init__(self, decoder: "TreeDecoder", tables, sources, prefixes: "Prefixes", shared):
         self.decoder = decoder
         self.tables = tables  # of each layer: {"prev_key", "prev_value"}, the Rows of all nodes
         self.sources = sources  # of each layer: fairseq's cache of the source
-        rows, first = len(paths), tables[0]["prev_key"].count
-        own = torch.arange(first, first + rows, device=paths.device).unsqueeze(1)
-        self.nodes = torch.cat([paths, own], 1)  # [rows, longest]
-        self.mask = None
-        if padding is not None:
-            hidden = torch.cat([padding, torch.zeros_like(padding[:, :1])], 1)
-            self.mask = ~hidden[:, None, None]
+        self.parts = prefixes.with_own(tables[0]["prev_key"].count)
         self.shared = shared
+
+
+class Prefixes:
+    """The nodes of prefixes in a table, in parts of neighbouring rows: each part is as wide as its
+    longest prefix, so that rows which are sorted by length have little padding."""
+
+    def __init__(self, places: np.ndarray, missing: np.ndarray, device: torch.device):
+        """Of [rows, tokens] nodes; `missing` says where there is none, on the left."""
+        self.parts: list[tuple[slice, Tensor, Tensor | None]] = []
+        rows = len(places)
+        edges = np.linspace(0, rows, max(1, min(PARTS, rows // PART_ROWS)) + 1).astype(int)
+        for start, end in pairwise(edges.tolist()):
+            empty = int(missing[start:end].all(0).sum())
+            hidden = missing[start:end, empty:]
+            seen = None
+            if hidden.any():
+                own = np.ones((end - start, 1), bool)
+                seen = torch.from_numpy(np.hstack([~hidden, own])).to(device)[:, None, None]
+            nodes = torch.from_numpy(np.ascontiguousarray(places[start:end, empty:])).to(device)
+            self.parts.append((slice(start, end), nodes, seen))
+
+    def with_own(self, first: int) -> list[tuple[slice, Tensor, Tensor | None]]:
+        """(rows, nodes [rows, longest] of their prefixes and of themselves, which begin with
+        `first`, where they are to be seen) of each part."""
+        found = []
+        for rows, nodes, seen in self.parts:
+            own = torch.arange(first + rows.start, first + rows.stop, device=nodes.device)
+            found.append((rows, torch.cat([nodes, own.unsqueeze(1)], 1), seen))
+        return found
 
 
 class SharedSources:
@@ -124,17 +151,18 @@ def _query_key_value(attention) -> tuple[Tensor, Tensor | None]:
 
 
 def _attend_to_prefix(attention, projection, h: Tensor, tables: dict, state: TreeState) -> Tensor:
-    (rows, size), heads = h.shape, attention.num_heads
-    query, *own = nn.functional.linear(h, *projection).view(rows, 3, heads, -1).unbind(1)
-    found = []
+    (count, size), heads = h.shape, attention.num_heads
+    query, *own = nn.functional.linear(h, *projection).view(count, 3, heads, -1).unbind(1)
     for name, new in zip(("prev_key", "prev_value"), own, strict=True):
         tables[name].add(new)
-        table = tables[name].table().view(-1, size)
-        path = table.index_select(0, state.nodes.flatten()).view(rows, -1, heads, size // heads)
-        found.append(path.transpose(1, 2))
-    query = query.unsqueeze(2)
-    out = nn.functional.scaled_dot_product_attention(query, *found, attn_mask=state.mask)
-    return attention.out_proj(out.reshape(rows, size))
+    key, value = (tables[name].table().view(-1, size) for name in ("prev_key", "prev_value"))
+    found = []
+    for rows, nodes, seen in state.parts:
+        shape, flat = (*nodes.shape, heads, size // heads), nodes.flatten()
+        known = (table.index_select(0, flat).view(shape).transpose(1, 2) for table in (key, value))
+        part = query[rows].unsqueeze(2)
+        found.append(nn.functional.scaled_dot_product_attention(part, *known, attn_mask=seen))
+    return attention.out_proj(torch.cat(found).reshape(count, size))
 
 
 def _attend_to_source(attention, h: Tensor, cache: dict, shared: SharedSources):

@@ -14,8 +14,10 @@ from sparse_fairseq.generation import (
     SparseSequenceGenerator,
     SparseSequenceScorer,
     exact_search,
+    tree_attention,
 )
 from sparse_fairseq.generation.state_archive import StateArchive
+from sparse_fairseq.generation.tree_attention import Prefixes
 from sparse_fairseq.output_transform import OutputSettings
 
 PLENTY = 100_000
@@ -168,6 +170,30 @@ def deep_search(models, task, **settings):
     found = generator.generate(models, make_batch(task, sentences=6, length=9), prefix)
     hook.remove()
     return found, len(calls)
+
+
+def test_parts_of_rows_are_as_wide_as_their_longest_prefix(task, monkeypatch):
+    """What is found does not depend on the parts, and they save padding."""
+    model = peaked_model(task, "transformer", SOFTMAX)
+
+    def search(parts: int):
+        made = []
+        monkeypatch.setattr(tree_attention, "PARTS", parts)
+        monkeypatch.setattr(tree_attention, "PART_ROWS", 1)
+        with_own = Prefixes.with_own
+        watched = lambda *args: made.append(with_own(*args)) or made[-1]  # noqa: E731
+        with monkeypatch.context() as during:
+            during.setattr(Prefixes, "with_own", watched)
+            found, _ = deep_search([model], task)
+        widths = [nodes.numel() for call in made for _, nodes, _ in call]
+        return found, sum(widths), max(map(len, made))
+
+    whole, most, one = search(1)
+    divided, fewer, several = search(4)
+    assert (one, several) == (1, 4) and fewer < 0.9 * most
+    for a, b in zip(whole, divided, strict=True):
+        assert a[0]["tokens"].tolist() == b[0]["tokens"].tolist()
+        torch.testing.assert_close(a[0]["positional_scores"], b[0]["positional_scores"])
 
 
 EACH_LENGTH_HAS_ITS_RULES = {
