@@ -13,6 +13,7 @@ import gc
 import json
 import logging
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -32,16 +33,22 @@ BATCH = 64  # sentences
 GROUPS = 4  # of sentences, by length
 
 
+def batches_of(dataset, sentences: int) -> Iterator[dict]:
+    """Of the first sentences, in order of length."""
+    order = sorted(range(min(sentences, len(dataset))), key=dataset.num_tokens)
+    for start in range(0, len(order), BATCH):
+        yield dataset.collater([dataset[i] for i in order[start : start + BATCH]])
+
+
 def measure(run: Run, split: str, sentences: int, budgets: list[int], rounds: int) -> list[dict]:
     loaded = load(run)
     dataset = loaded.dataset(split)
     generators = {b: generator_of(loaded, run, BEAM, b) for b in (0, *budgets)}
     for generator in generators.values():
         generator.min_len = generator.rules.min_len = 1
-    order = sorted(range(min(sentences, len(dataset))), key=dataset.num_tokens)
+    count = min(sentences, len(dataset))
     tally = {b: {"seconds": 0.0, "proved": 0, "better": 0, "batches": []} for b in generators}
-    for turn, start in enumerate(range(0, len(order), BATCH)):
-        sample = dataset.collater([dataset[i] for i in order[start : start + BATCH]])
+    for turn, sample in enumerate(batches_of(dataset, sentences)):
         words = float(sample["net_input"]["src_lengths"].double().mean()) - 1
         found = {}
         if turn == 0:
@@ -65,7 +72,7 @@ def measure(run: Run, split: str, sentences: int, budgets: list[int], rounds: in
                 float(a[0]["score"]) > float(b[0]["score"]) + CLOSE
                 for a, b in zip(lists, found[0], strict=True)
             )
-    return [_row(run, budget, known, tally[0], len(order)) for budget, known in tally.items()]
+    return [_row(run, budget, known, tally[0], count) for budget, known in tally.items()]
 
 
 def _row(run: Run, budget: int, known: dict, plain: dict, sentences: int) -> dict:
@@ -136,26 +143,36 @@ def draw(rows: list[dict], path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_arguments(parser: argparse.ArgumentParser, rounds: int) -> None:
     parser.add_argument("runs", type=Path, help="runs/<dataset>")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[400, 1000, 1350, EXACT_BUDGET])
     parser.add_argument("--split", default="test")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=rounds)
+
+
+def runs_of(parser: argparse.ArgumentParser, folder: Path) -> list[Run]:
+    """Finished ones of seed 1, in the order of SYSTEMS."""
+    runs = [
+        run
+        for run in find_runs(folder.parent, folder.name)
+        if run.system in SYSTEMS and run.seed == 1 and run.generated("test").exists()
+    ]
+    if not runs:
+        parser.error(f"no finished runs of {', '.join(SYSTEMS)} in {folder}")
+    return sorted(runs, key=lambda run: SYSTEMS.index(run.system))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_arguments(parser, rounds=3)
+    parser.add_argument("--budgets", type=int, nargs="+", default=[400, 1000, 1350, EXACT_BUDGET])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path, help="default: beside the JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = find_runs(options.runs.parent, options.runs.name)
-    runs = [
-        r for r in found if r.system in SYSTEMS and r.seed == 1 and r.generated("test").exists()
-    ]
-    if not runs:
-        parser.error(f"no finished runs of {', '.join(SYSTEMS)} in {options.runs}")
     rows = [
         row
-        for run in sorted(runs, key=lambda run: SYSTEMS.index(run.system))
+        for run in runs_of(parser, options.runs)
         for row in measure(run, options.split, options.sentences, options.budgets, options.rounds)
     ]
     path = options.json or RESULTS / f"exact_search_{options.runs.name}.json"

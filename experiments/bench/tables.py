@@ -199,6 +199,16 @@ def decoding() -> tuple[Cells, str]:
     return cells, made("generation_speed")
 
 
+def bounds() -> tuple[Cells, str]:
+    """What certificates and gaps cost plain beam search."""
+    rows = read("bounds_demo_de_en")
+    cells = [["", *(row["system"] for row in rows)]]
+    for key in ("without", "with"):
+        cells.append([f"{key} bounds, CPU s", *(f"{float(row[key]):.2f}" for row in rows)])
+    cells.append(["cost", *(f"{float(row['cost_percent']):.1f}%" for row in rows)])
+    return cells, made("bounds_demo_de_en")
+
+
 def claims_of_se() -> tuple[Cells, str]:
     """SE's ratios beside ours: training speed (Table 5) and decoding time (Fig. 4)."""
     shown = {name: SYSTEMS[name] for name in ("relu15", "entmax15_sort", "entmax15", "sparsemax")}
@@ -288,6 +298,7 @@ TABLES: dict[str, Callable[[], tuple[Cells, str]]] = {
     "training parts": training_parts,
     "attention": attention,
     "decoding": decoding,
+    "bounds": bounds,
     "claims of SE": claims_of_se,
     "suggestions": suggestions,
     "lists": lists,

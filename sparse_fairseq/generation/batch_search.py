@@ -153,11 +153,14 @@ class BatchSearch:
         live = np.take_along_axis(finite & ~eos, order, 1)
         pruned = finite & ~ended
         np.put_along_axis(pruned, order, np.take_along_axis(pruned, order, 1) & ~live, 1)
+        self._note_pruned(found, pruned)
+        return ended, order, live
+
+    def _note_pruned(self, found: HostCandidates, pruned: np.ndarray) -> None:
         best = np.where(pruned, found.score, -math.inf).max(1)
         shortest = self.beams.tokens.shape[1]
         for index, total in enumerate(best.tolist()):
             self.sentences[self.running[index]].drop(total, shortest, self.max_len + 1)
-        return ended, order, live
 
     def _finish(self, step: int, found: HostCandidates, ended: np.ndarray) -> None:
         if self.lengths is not None:  # ends that come too late do not count
