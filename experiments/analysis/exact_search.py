@@ -12,7 +12,8 @@ Hypotheses are ranked by the sum of their log-scores, the empty one is allowed (
     beam, exact                 of a beam of 5, and of the best that was found: bleu and chrf of
                                 the words (as they were divided for training, so only comparable
                                 with each other), empty (% of translations), length (words, of
-                                100 in the references)
+                                100 in the references), shorter (% of translations with fewer
+                                words than the beam's)
     by_length                   [{words (of the source, at most), sentences, proved, time}, …]
     by_budget                   [{budget, proved, time}, …]; a budget of 0 is the beam of 5
 
@@ -142,6 +143,10 @@ class Findings:
             **{name: scores[name] for name in ("bleu", "chrf")},
             "empty": percent(sum(not text for text in texts), len(texts)),
             "length": percent(words, wanted),
+            "shorter": percent(
+                sum(len(s[which].split()) < len(s["beam"].split()) for s in self.sentences),
+                len(self.sentences),
+            ),
         }
 
 

@@ -131,11 +131,11 @@ class BatchSearch:
             return
         first, totals = self.beams.first_node, self.tree.total
         for row, index in enumerate(self.beams.sentence):
-            sentence, total = self.sentences[self.running[index]], totals[first + row]
+            sentence, total = self.sentences[self.running[index]], float(totals[first + row])
             if cut is not None:
-                sentence.cut(total + cut[row], self.max_len + 1)
+                sentence.cut(total + float(cut[row]), self.max_len + 1)
             if closed is not None:
-                sentence.closed += math.exp(total) * closed[row]
+                sentence.closed += math.exp(total) * float(closed[row])
 
     # Decisions
 

@@ -41,8 +41,9 @@ def expected_utilities(
 def most_useful_first(
     hypotheses: list[dict], to_text: Callable, measure: Callable[[str, str], float]
 ) -> list[dict]:
-    """The finished hypotheses by expected utility, which each of them gets; of equals the more
-    probable one is first. What is not compared stays behind them."""
+    """The finished hypotheses by expected utility, which each of them gets, with the probability
+    that it rests on; of equals the more probable one is first. What is not compared stays behind
+    them."""
     if hypotheses[0]["status"] == "forced":
         return hypotheses
     totals = [float(h["positional_scores"].double().sum()) for h in hypotheses]
@@ -50,7 +51,8 @@ def most_useful_first(
     compared, rest = order[:AT_MOST], order[AT_MOST:]
     texts = [to_text(hypotheses[i]["tokens"]) for i in compared]
     utilities = expected_utilities(texts, [totals[i] for i in compared], measure)
+    mass = sum(math.exp(totals[i]) for i in compared)
     for i, value in zip(compared, utilities, strict=True):
-        hypotheses[i]["expected_utility"] = value
+        hypotheses[i].update(expected_utility=value, utility_mass=mass)
     best = sorted(compared, key=lambda i: -hypotheses[i]["expected_utility"])
     return [hypotheses[i] for i in (*best, *rest)]

@@ -31,7 +31,10 @@ MORE_TOKENS = 16  # times as many, when the last of them was good enough, too
 # of 1: of each length there are at most e^−floor. Proofs took 0.5 to 1 times as many evaluations
 # in all, for softmax and sparse models alike.
 LIKELY_SHARE = 0.8
-TRIAL = 24  # evaluations where a proof is not likely: a sparse model may have few sentences
+# Evaluations where a proof is not likely: so many, and at least this part of the budget. A model
+# may have few sentences, however small their scores are.
+TRIAL = 24
+TRIAL_PART = 64
 SIDES = 8  # prefixes of a sentence in a round beside its lead
 FIRST = 8  # prefixes of a sentence in its first round without a lead; later twice as many
 # A longer prefix comes before a shorter one that is better by this for each token: its end, which
@@ -79,6 +82,9 @@ class ExactSearch:
         self.floor = np.full(count, -math.inf)  # scores that are not above it are of no use
         self.worst = np.full(count, -math.inf)  # of a full list of finished hypotheses
         self.best_total = np.full(count, -math.inf)  # of a finished hypothesis
+        # Prefixes that the user demands: how long, and the total of what was evaluated of each.
+        self.demand = np.array([len(self.next.longest_rest(n, 0)) for n in range(count)])
+        self.demanded_total = np.zeros(count)
         self.spent = np.zeros(count, np.int64)
         self.rounds = np.zeros(count, np.int64)  # without a lead
         self.doing = np.full(count, NOTHING)
@@ -112,6 +118,7 @@ class ExactSearch:
         numbers = [n for n, s in enumerate(self.sentences) if not s.is_settled(*goal)]
         nodes = np.isin(self.tree.sentence, numbers).nonzero()[0]
         self.archive.keep(nodes, len(self.tree))
+        self._note_demanded(nodes)
         self.doing[numbers] = PROOF
         self.had_beam[:] = self.is_closed[:] = True
         self.is_closed[numbers] = False
@@ -318,7 +325,7 @@ class ExactSearch:
 
     def _expected(self, least: np.ndarray) -> np.ndarray:
         """How many evaluations a proof is likely to need."""
-        return LIKELY_SHARE * np.exp(np.minimum(-least, 50.0))
+        return LIKELY_SHARE * np.exp(np.minimum(self.demanded_total - least, 50.0))
 
     def _start_beam(self, number: int) -> None:
         self.doing[number], self.had_beam[number] = BEAM, True
@@ -398,7 +405,7 @@ class ExactSearch:
         """How many prefixes each sentence may look at in this round."""
         tried = (self.doing == PROOF) & (self.floor > -math.inf) & ~self._is_likely()
         budget = np.full(len(self.doing), self.settings.exact_budget)
-        budget[tried] = np.minimum(budget[tried], TRIAL)
+        budget[tried] = np.minimum(budget[tried], np.maximum(TRIAL, budget[tried] // TRIAL_PART))
         width = np.where(self.doing == LEAD, SIDES, FIRST << np.minimum(self.rounds, 20))
         return np.clip(budget - self.spent, 0, width)
 
@@ -441,10 +448,17 @@ class ExactSearch:
         if np.isnan(scores).any():
             raise GenerationError(f"the models' scores are NaN at step {int(depth.max())}")
         if not again:
+            self._note_demanded(nodes)
             self._note_limits(nodes, cut, closed)
         # Of all tokens there may be fewer, and one more comes with padding.
         kept = slice(None if count >= best.shape[1] - 1 else count)
         self._follow(nodes, scores[:, kept], best[:, kept], again)
+
+    def _note_demanded(self, nodes: np.ndarray) -> None:
+        """What a proof costs is decided after what the user demands, whose prefixes come in order
+        and have no others beside them."""
+        inside = nodes[self.tree.depth[nodes] <= self.demand[self.tree.sentence[nodes]]]
+        self.demanded_total[self.tree.sentence[inside]] = self.tree.total[inside]
 
     def _note_limits(self, nodes: np.ndarray, cut, closed) -> None:
         if cut is None and closed is None:

@@ -21,6 +21,7 @@ SCORE_NORMALIZATIONS = ("none", "renormalize")
 # When beam search ends a sentence of which `beam` hypotheses have ended: at once, as fairseq does
 # ("full"), or when no unfinished one is ahead of them ("ahead").
 END_SEARCH = ("auto", "full", "ahead")
+MAX_LENPEN = 100.0  # powers of lengths are numbers up to there
 
 
 @dataclass
@@ -51,7 +52,8 @@ class SparseSequenceGenerator(nn.Module):
     - ``proved``: whether this is provably the n-th best, if it stands in the n-th place;
     - ``mass``: (least, most) probability of all sentences together: what the list has, and what it
       may miss; None for scores that are no probabilities;
-    - ``expected_utility``, with `decision="mbr"`;
+    - ``expected_utility`` and the probability that it rests on, ``utility_mass``, with
+      `decision="mbr"`;
     - ``exhaustive``: whether the list holds every sentence with a non-zero score;
     - ``support``, with `return_support`: how many tokens had a non-zero score at each step.
 
@@ -67,8 +69,8 @@ class SparseSequenceGenerator(nn.Module):
         once, as in fairseq; "ahead": when no unfinished one has a larger total than the n-th best
         of them; "auto": ahead for sparse models, full for softmax.
     exact_budget
-        How many prefixes may be evaluated for a sentence after the beam has ended, to prove that
-        its result is the best or to find the best; 0: none.
+        How many prefixes may be evaluated for a sentence, beside those of a greedy or a beam
+        search, to find the best hypothesis and to prove that it is; 0: none.
     enumerate_mass
         Go on, within that budget, until the hypotheses have this share of the probability.
     decision, utility, to_text
@@ -111,6 +113,10 @@ class SparseSequenceGenerator(nn.Module):
         super().__init__()
         if beam_size < 1:
             raise GenerationError(f"--beam must be at least 1, got {beam_size}")
+        if nbest is not None and nbest < 1:
+            raise GenerationError(f"--nbest must be at least 1, got {nbest}")
+        if not abs(len_penalty) <= MAX_LENPEN:
+            raise GenerationError(f"--lenpen must be within ±{MAX_LENPEN}, got {len_penalty}")
         if not temperature > 0:
             raise GenerationError(f"--temperature must be greater than 0, got {temperature}")
         _check_choice("--end-search", end_search, END_SEARCH)
@@ -156,6 +162,8 @@ class SparseSequenceGenerator(nn.Module):
     def _set_exact_search(self, budget: int, mass: float | None, nbest: int | None) -> None:
         self.exact_budget, self.enumerate_mass = budget, mass
         self.nbest = nbest or self.beam_size
+        if self.decision == "mbr":  # decides between all that a beam finds
+            self.nbest = max(self.nbest, self.beam_size)
         if not budget:
             self.nbest = min(self.nbest, self.beam_size)
         self._check_exact_search()
@@ -210,23 +218,30 @@ class SparseSequenceGenerator(nn.Module):
         renormalize = self.score_normalization == "renormalize" and not known
         plain = self.lm_model is None and not self.return_support
         usual = self.model.has_encoder() and self.model.has_incremental_states()
-        if self.enumerate_mass is not None and (
-            not (known or renormalize) or self.rules.unk_penalty != 0
-        ):
-            raise GenerationError(
-                "--enumerate needs probabilities: use --score-normalization renormalize with "
-                "α-ReLU, and no --unkpen"
-            )
         bounded = (known or renormalize) and self.lm_model is None
+        is_probability = bounded and self.rules.unk_penalty == 0
+        if not is_probability:
+            self._check_needs_no_probabilities()
         return Output(
             sums_to_one=known or renormalize,
             renormalize=renormalize,
             can_shortlist=plain and usual and len(models) == 1 and can_shortlist(models[0]),
-            is_probability=bounded and self.rules.unk_penalty == 0,
+            is_probability=is_probability,
             only_falls=bounded and self.rules.unk_penalty >= 0,
             outlasts_a_full_list=self.end_search == "ahead"
             or (self.end_search == "auto" and any(is_sparse(model) for model in models)),
         )
+
+    def _check_needs_no_probabilities(self) -> None:
+        flags = {
+            "--enumerate": self.enumerate_mass is not None,
+            "--decision mbr": self.decision == "mbr",
+        }
+        for flag in (flag for flag, is_given in flags.items() if is_given):
+            raise GenerationError(
+                f"{flag} needs probabilities: use --score-normalization renormalize with "
+                "α-ReLU, and neither --unkpen nor --lm-path"
+            )
 
     @property
     def seeks_one(self) -> bool:

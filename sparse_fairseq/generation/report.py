@@ -103,7 +103,8 @@ class ExactnessReport:
         }
         if "expected_utility" in best:
             entry["expected_utility"] = f"{best['expected_utility']:.2f}"
-        self.sentences.append({**entry, "gap": best["gap"]["raw"]})
+            entry["utility_mass"] = f"{best['utility_mass']:.4f}"
+        self.sentences.append({**entry, "gaps": best["gap"]})
         shown = {k: ("no", "yes")[v] if isinstance(v, bool) else v for k, v in entry.items()}
         return "\t".join(f"{name}={value}" for name, value in shown.items())
 
@@ -111,17 +112,19 @@ class ExactnessReport:
         entries = self.sentences
         mean = sum(s["hypotheses"] for s in entries) / len(entries)
         single = [s["exhaustive"] and s["hypotheses"] == 1 for s in entries]
-        gaps = [s["gap"] for s in entries if s["gap"] is not None]
-        gap = f"mean gap {sum(gaps) / len(gaps):.4f} nats; " if gaps else ""
         return (
             f"Exactness of {len(entries)} sentences: "
             f"certified {_percent([s['raw'] for s in entries])} (raw score), "
             f"{_percent([s['normalized'] for s in entries])} (length-normalized score); "
-            f"{gap}"
+            f"{self._mean_gap('raw', 'raw')}{self._mean_gap('normalized', 'length-normalized')}"
             f"{_percent(single)} with a single non-zero hypothesis; "
             f"mean number of hypotheses {mean:.2f}; "
             f"forced {self.forced}"
         )
+
+    def _mean_gap(self, kind: str, name: str) -> str:
+        gaps = [s["gaps"][kind] for s in self.sentences if s["gaps"][kind] is not None]
+        return f"mean gap {sum(gaps) / len(gaps):.4f} nats ({name} score); " if gaps else ""
 
     @property
     def forced(self) -> int:

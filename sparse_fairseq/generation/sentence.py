@@ -169,11 +169,11 @@ class Sentence:
 
     def _compare(self, score: float, scores: list[float], dropped: float):
         """(upper bound on the best score of all sentences, its distance to `score`), None where
-        nothing is known."""
+        nothing is known, or nothing was found."""
         if not self.can_prove:
             return None, None
         bound = max(*scores, dropped)
-        return bound, bound - score if bound > -math.inf else None
+        return bound, bound - score if score > -math.inf else None
 
     @property
     def listed_mass(self) -> float:

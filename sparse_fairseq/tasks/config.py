@@ -45,8 +45,7 @@ class SparseTranslationConfig(TranslationConfig):
     exact_search: bool = field(
         default=False,
         metadata={
-            "help": "after beam search, go on until the translation is provably the best, or the "
-            "budget is spent"
+            "help": "search until the translation is provably the best, or the budget is spent"
         },
     )
     exact_budget: int = field(

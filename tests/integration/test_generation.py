@@ -79,13 +79,14 @@ def test_exactness_lines_and_summary(trained, tmp_path):
 def test_exact_search_enumeration_and_expected_utility(trained):
     data, paths, _ = trained
     search = ["--beam=2", "--unnormalized", "--exact-search", "--exact-budget=2000"]
-    plain, exact, useful, refused = together(
+    plain, exact, useful, refused, raw = together(
         lambda: generate(data, paths["entmax15"], *search[:2]),
         lambda: generate(data, paths["entmax15"], *search),
         lambda: generate(
             data, paths["entmax15"], *search, "--enumerate=0.5", "--decision=mbr", "--utility=bleu"
         ),
         lambda: generate(data, paths["relu15"], "--enumerate=0.5", ok=False),
+        lambda: generate(data, paths["relu15"], "--decision=mbr", ok=False),
     )
     for number, (line,) in lines(exact.out, "H").items():
         of_beam = float(lines(plain.out, "H")[number][0].split("\t")[0])
@@ -102,6 +103,8 @@ def test_exact_search_enumeration_and_expected_utility(trained):
         assert 100 * probability - 0.01 <= float(entry["expected_utility"]) <= 100.01
     assert refused.code == 1
     assert "--enumerate needs probabilities" in refused.err.splitlines()[-1]
+    assert raw.code == 1
+    assert "--decision mbr needs probabilities" in raw.err.splitlines()[-1]
 
 
 def test_what_exact_search_refuses_is_one_line(trained):

@@ -76,6 +76,8 @@ def _quality(material: Material) -> Table:
         for way, name in (("beam", "beam 5"), ("exact", "exact")):
             value = material.of_seeds("exact_search", lambda r, w=way, k=key: r[w][k])
             found[f"{title}: {name}"] = (value, digits)
+    shorter = material.of_seeds("exact_search", lambda r: r["exact"].get("shorter"))
+    found["Shorter than the beam's, %: exact"] = (shorter, 1)
     caption = "What the best outputs are worth"
     return Table("exact_search_quality", caption, ["System", *found], _rows(material, found))
 

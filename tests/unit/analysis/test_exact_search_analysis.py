@@ -48,6 +48,14 @@ def test_what_the_best_is_and_who_misses_it(run):
     assert result["sentences"] == 5 and result["proved"] == 100.0 and result["gaps"] == []
     assert result["search_errors"] == {"1": 40.0, "5": 0.0, "20": 0.0}
     assert result["exact"]["empty"] == 20.0 and result["exact"]["length"] == 80.0
+    assert result["beam"]["shorter"] == result["exact"]["shorter"] == 0.0
+
+
+def test_which_are_shorter_than_the_beams(run, monkeypatch):
+    monkeypatch.setattr(exact_search, "BEAM", 1)
+    result = exact_search.compute(run, SETTINGS)
+    # Of TRAP a beam of 1 finds "a b", and the best is "b"; of WIDE it goes on where it could end.
+    assert result["beam"]["shorter"] == 0.0 and result["exact"]["shorter"] == 40.0
 
 
 def test_the_gap_of_what_is_not_proved(run):

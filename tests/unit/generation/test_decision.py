@@ -9,11 +9,19 @@ from sacrebleu.metrics import CHRF
 from table_models import EOS, IDENTITY, probability_table, sample, table_model
 from test_oracle import World, many, worlds
 
-from sparse_fairseq.generation import GenerationError, SparseSequenceGenerator
+from sparse_fairseq.generation import GenerationError, SparseSequenceGenerator, decision
 from sparse_fairseq.generation.decision import UTILITIES, expected_utilities, utility
+from sparse_fairseq.generation.report import ExactnessReport
 from sparse_fairseq.output_transform import OutputSettings
 
 A, B, C, D, UNLIKE = range(4, 9)
+# One sentence alone against three that agree but for a word.
+MEANT = {
+    EOS: {UNLIKE: 0.35, A: 0.65},
+    UNLIKE: {EOS: 1.0},
+    A: {B: 0.34, C: 0.33, D: 0.33},
+    **{word: {EOS: 1.0} for word in (B, C, D)},
+}
 PROBABILITIES = {"unk_penalty": 0.0, "score_normalization": "renormalize"}
 
 
@@ -71,22 +79,51 @@ def test_expected_utility_is_the_mean_over_the_list():
 
 
 def test_most_useful_is_not_always_most_probable():
-    """Alone against three that agree but for a word."""
-    ends = {w: {EOS: 1.0} for w in (B, C, D)}
-    rows = {
-        EOS: {UNLIKE: 0.35, A: 0.65},
-        UNLIKE: {EOS: 1.0},
-        A: {B: 0.34, C: 0.33, D: 0.33},
-        **ends,
-    }
-    model = table_model(probability_table(rows), IDENTITY)
+    model = table_model(probability_table(MEANT), IDENTITY)
     first = {}
-    for decision in ("map", "mbr"):
-        settings = {"decision": decision, "utility": "edit", "normalize_scores": False}
+    for way in ("map", "mbr"):
+        settings = {"decision": way, "utility": "edit", "normalize_scores": False}
         (found,) = SparseSequenceGenerator(
             [model], model.decoder.dictionary, 5, score_normalization="renormalize", **settings
         ).generate([model], sample(1))
-        first[decision] = found[0]
+        first[way] = found[0]
     assert first["map"]["tokens"].tolist() == [UNLIKE, EOS]
     assert first["mbr"]["tokens"].tolist() == [A, B, EOS]
     assert first["mbr"]["expected_utility"] > 30 and not first["mbr"]["exact"]["raw"]
+
+
+def test_a_decision_is_between_all_that_a_beam_finds():
+    """However few are printed."""
+    model = table_model((probability_table(MEANT) + 1e-6).log(), OutputSettings())
+    for budget in (0, 1000):
+        (found,) = SparseSequenceGenerator(
+            *([model], model.decoder.dictionary, 5),
+            **{"nbest": 1, "decision": "mbr", "utility": "edit", "exact_budget": budget},
+            **{"normalize_scores": False, "max_len_b": 6},
+        ).generate([model], sample(1))
+        assert found[0]["tokens"].tolist() == [A, B, EOS]
+        assert found[0]["utility_mass"] > 0.99
+
+
+def test_the_probability_that_a_decision_rests_on(monkeypatch):
+    monkeypatch.setattr(decision, "AT_MOST", 2)
+    model = table_model(probability_table(MEANT).log(), OutputSettings())
+    (found,) = SparseSequenceGenerator(
+        *([model], model.decoder.dictionary, 5), decision="mbr", normalize_scores=False
+    ).generate([model], sample(1))
+    assert found[0]["utility_mass"] == pytest.approx(0.35 + 0.65 * 0.34, abs=1e-5)
+    assert ["utility_mass" in h for h in found] == [True, True, False, False]
+    line = ExactnessReport().add(found)
+    assert line.endswith(f"utility_mass={found[0]['utility_mass']:.4f}")
+
+
+@pytest.mark.parametrize(
+    ("scores", "flags"), [(IDENTITY, {}), (OutputSettings(), {"unk_penalty": 1})]
+)
+def test_a_decision_needs_probabilities(scores, flags):
+    model = table_model(probability_table(MEANT), scores)
+    generator = SparseSequenceGenerator(
+        [model], model.decoder.dictionary, 2, decision="mbr", **flags
+    )
+    with pytest.raises(GenerationError, match="--decision mbr needs probabilities"):
+        generator.generate([model], sample(1))

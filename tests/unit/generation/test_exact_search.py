@@ -1,5 +1,7 @@
 """Exact search against brute force, and with real decoders against force-decoding."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from sparse_fairseq.generation import (
     GenerationError,
     SparseSequenceGenerator,
     SparseSequenceScorer,
+    batch_search,
     exact_search,
     tree_attention,
 )
@@ -22,7 +25,7 @@ from sparse_fairseq.output_transform import OutputSettings
 
 PLENTY = 100_000
 SOFTMAX, ENTMAX = OutputSettings(), OutputSettings("entmax", 1.5)
-A, B, C = 4, 5, 6
+A, B, C, D = 4, 5, 6, 7
 
 
 @settings(many, max_examples=40)
@@ -55,9 +58,18 @@ def test_where_a_proof_looks_likely_and_is_not_it_is_at_least_the_beam(world, be
 
 
 @settings(many, max_examples=40)
-@given(world=worlds, beam=st.integers(1, 4), nbest=st.integers(1, 6))
-def test_with_a_large_budget_the_best_are_found_and_proved(world, beam, nbest):
-    exact = World(world, beam, nbest, exact_budget=PLENTY)
+@given(
+    world=worlds,
+    beam=st.integers(1, 4),
+    nbest=st.integers(1, 6),
+    kept=st.sampled_from([1, 2, exact_search.TOKENS]),
+)
+def test_with_a_large_budget_the_best_are_found_and_proved(world, beam, nbest, kept):
+    with pytest.MonkeyPatch.context() as patch:  # so that lists are too short, and are made longer
+        patch.setattr(exact_search, "TOKENS", kept)
+        patch.setattr(batch_search, "TOKENS", kept)
+        patch.setattr(exact_search, "MORE_TOKENS", 2)
+        exact = World(world, beam, nbest, exact_budget=PLENTY)
     for found, oracle in exact.oracles():
         best = oracle.ranked(exact.lenpen)[:nbest]
         finished = [h for h in found if h["status"] == "finished"]
@@ -70,12 +82,48 @@ def test_with_a_large_budget_the_best_are_found_and_proved(world, beam, nbest):
 
 
 @settings(many, max_examples=10)
-@given(world=worlds, beam=st.integers(1, 3), batch=st.integers(1, 9), padding=st.integers(0, 3))
-def test_batches_and_padding_change_nothing(world, beam, batch, padding):
-    """As long as no budget ends: that a round of a smaller batch takes more at once, and then may
-    stop elsewhere, is all the difference there is."""
-    world = World(world, beam, 1, exact_budget=PLENTY)
+@given(
+    world=worlds,
+    beam=st.integers(1, 3),
+    batch=st.integers(1, 9),
+    padding=st.integers(0, 3),
+    budget=st.sampled_from([3, 10, PLENTY]),
+)
+def test_batches_and_padding_change_nothing(world, beam, batch, padding, budget):
+    world = World(world, beam, 1, exact_budget=budget)
     assert_batches_change_nothing(world, batch, padding)
+
+
+# 3 + 9 + 27 + 81 prefixes after D have more than the best sentence, "D".
+WIDE = {word: {EOS: 0.005, **dict.fromkeys((A, B, C), 0.995 / 3)} for word in (A, B, C, D)}
+
+
+@pytest.mark.parametrize("budget", [400, 100_000])
+@pytest.mark.parametrize("probability", [0.5, math.exp(-4), math.exp(-15)])
+def test_an_unlikely_prefix_that_is_demanded_is_as_easy(probability, budget):
+    rows = {EOS: {D: probability, A: 1 - probability}, **WIDE}
+    model = table_model(probability_table(rows, steps=8).log(), OutputSettings())
+    generator = SparseSequenceGenerator(
+        *([model], model.decoder.dictionary, 5),
+        **{"normalize_scores": False, "nbest": 1, "max_len_b": 5, "exact_budget": budget},
+    )
+    ((best, *_),) = generator.generate([model], sample(1), prefix_tokens=torch.tensor([[D]]))
+    assert best["proved"] and best["tokens"].tolist() == [D, EOS]
+
+
+@pytest.mark.parametrize(("budget", "is_proved"), [(1000, False), (64_000, True)])
+def test_what_looks_hopeless_gets_a_part_of_the_budget(budget, is_proved):
+    """All sentences are most unlikely, but there are only 120 prefixes."""
+    end = math.exp(-14)
+    rows = {word: {EOS: end, **dict.fromkeys((A, B, C), (1 - end) / 3)} for word in (A, B, C)}
+    rows[EOS] = dict.fromkeys((A, B, C), 1 / 3)
+    model = table_model(probability_table(rows, steps=8).log(), OutputSettings())
+    generator = SparseSequenceGenerator(
+        *([model], model.decoder.dictionary, 1),
+        **{"normalize_scores": True, "nbest": 1, "max_len_b": 4, "exact_budget": budget},
+    )
+    ((best, *_),) = generator.generate([model], sample(1))
+    assert best["proved"] == is_proved
 
 
 @settings(many, max_examples=20)
@@ -254,3 +302,9 @@ def test_support_of_what_the_beam_has_not_seen():
     ).generate([model], sample(1))
     assert found[0]["tokens"].tolist() == [B, C, EOS] and found[0]["proved"]
     assert found[0]["support"].tolist() == [2, 1, 3]
+
+
+def test_no_hypothesis_is_none():
+    model = table_model(probability_table({EOS: {A: 1.0}}), IDENTITY)
+    with pytest.raises(GenerationError, match="--nbest must be at least 1, got 0"):
+        SparseSequenceGenerator([model], model.decoder.dictionary, nbest=0, exact_budget=9)

@@ -79,6 +79,7 @@ def test_flags_arrive(model):
             "--sampling and --match-source-len are mutually exclusive",
         ),
         ({"beam": 0}, "--beam must be at least 1, got 0"),
+        ({"lenpen": float("nan")}, "--lenpen must be within ±100.0, got nan"),
         ({"beam": 5, "diverse_beam_groups": 2}, "--diverse-beam-groups 2 does not divide"),
         ({"beam": 24, "diverse_beam_groups": 2}, "the beam of 23"),  # padding has no place in it
         ({"sampling": True, "sampling_topk": 25}, "--sampling-topk 25 is larger than .* of 24"),
@@ -210,7 +211,7 @@ def test_programs_and_validation_print_nothing(model, capsys):
 
 def hypothesis(raw, normalized, exhaustive, status="finished"):
     exact = {"raw": raw, "normalized": normalized}
-    gap = {"raw": 0.0 if raw else 0.5, "normalized": None}
+    gap = {"raw": 0.0 if raw else 0.5 if status == "finished" else None, "normalized": None}
     known = {"exact": exact, "exhaustive": exhaustive, "status": status, "gap": gap, "score": 0.0}
     bound = {"raw": -1.5, "normalized": None}
     return {**known, "bound": bound, "proved": raw, "mass": (0.25, 1.0)}
@@ -229,6 +230,6 @@ def test_summary():
     report.add([hypothesis(False, False, False, "forced")])
     assert report.summary() == (
         "Exactness of 4 sentences: certified 50.0% (raw score), 25.0% (length-normalized score); "
-        "mean gap 0.2500 nats; 25.0% with a single non-zero hypothesis; "
+        "mean gap 0.1667 nats (raw score); 25.0% with a single non-zero hypothesis; "
         "mean number of hypotheses 1.00; forced 1"
     )
