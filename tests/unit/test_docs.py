@@ -39,12 +39,13 @@ def readme_rows(head: str) -> dict[str, list[str]]:
 
 
 def test_scores_of_the_readme_are_those_of_the_committed_runs():
-    results = json.loads((ROOT / "experiments/results/demo_de_en/results.json").read_text())
-    rows = readme_rows("De→En, one seed | BLEU")
+    results = json.loads((ROOT / "experiments/results/multi30k_de_en/results.json").read_text())
+    rows = readme_rows("Multi30k De→En | BLEU")
     assert {*rows} == {*results["systems"]}
     for system, cells in rows.items():
-        measured = [results["systems"][system][key]["mean"] for key in ("bleu", "chrf", "support")]
-        assert cells == [f"{value:,.1f}" for value in measured], system
+        keys = ("bleu", "chrf", "support", "empty_string")
+        measured = [results["systems"][system][key] for key in keys]
+        assert cells == [f"{x['mean']:,.1f} ± {x['std']:.1f}" for x in measured], system
 
 
 @pytest.mark.parametrize("page", pages())
