@@ -65,10 +65,10 @@ format: $(INSTALLED) ## put the code in format
 BENCH := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m experiments.bench
 
 bench: $(INSTALLED) bench-train ## time losses, training and decoding beside softmax and the entmax package
-	$(BENCH).losses
-	$(BENCH).fused
 	$(BENCH).generation_speed
+	$(BENCH).losses
 	$(BENCH).attention
+	$(BENCH).fused
 	$(BENCH).tables
 
 bench-gpu: $(INSTALLED) ## time the losses on this machine's GPU beside cross-entropy; docs/gpu.md

@@ -178,6 +178,7 @@ SWEEPS = {
     "classes": [(1024, classes, 512, 25) for classes in (8_000, 32_000, 128_000, 250_000)],
     "memory": [(4096, 32_000, 512, round(32_000 * share)) for share in (0.001, *SHARES)],
 }
+SHOWN = ("supports", "small layer", "classes", "memory")  # on docs/benchmarks.md
 
 
 def sweep(name: str, rounds: int) -> list[dict]:
@@ -207,7 +208,7 @@ def memory_by_density() -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sweeps", nargs="+", choices=SWEEPS, default=list(SWEEPS))
+    parser.add_argument("--sweeps", nargs="+", choices=SWEEPS, default=list(SHOWN))
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
