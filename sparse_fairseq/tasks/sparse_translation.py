@@ -9,6 +9,7 @@ import logging
 from argparse import Namespace
 
 from fairseq import utils
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationTask
 
@@ -146,6 +147,10 @@ class SparseTranslationTask(TranslationTask):
 
     def reduce_metrics(self, logging_outputs, criterion):
         super().reduce_metrics(logging_outputs, criterion)
+        if any("_bleu_ref_len" in log for log in logging_outputs):
+            # fairseq logs no BLEU as long as all translations are empty, and then dies of it where
+            # --best-checkpoint-metric wants it. Large τ make empty translations at first.
+            metrics.log_derived("bleu", _validation_bleu)
         self._clock.end()
 
     def begin_valid_epoch(self, epoch, model):
@@ -236,3 +241,14 @@ def refuse_iteration_flags(args) -> None:
         if getattr(args, name, False):
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is for iterative refinement, which this task does not do")
+
+
+def _validation_bleu(meters) -> float:
+    """From what fairseq has summed up of the batches with words in their translations."""
+    from sacrebleu.metrics import BLEU
+
+    if "_bleu_counts" not in meters:
+        return 0.0
+    counts, totals = (meters[f"_bleu_{name}"].sum for name in ("counts", "totals"))
+    lengths = (int(meters[f"_bleu_{name}"].sum) for name in ("sys_len", "ref_len"))
+    return round(BLEU.compute_bleu(counts, totals, *lengths, smooth_method="exp").score, 2)

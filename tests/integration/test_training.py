@@ -59,14 +59,17 @@ def test_best_checkpoint_bleu_patience_and_validation_log(reversal_data, tmp_pat
     by_bleu = ["--best-checkpoint-metric=bleu", "--maximize-best-checkpoint-metric"]
     by_accuracy = ["--best-checkpoint-metric=accuracy", "--maximize-best-checkpoint-metric"]
     no_lr = ["--lr=1e-12", "--patience=2"]  # nothing can improve
-    done, stuck = together(
+    empty = ["--tau=50", "--max-update=1"]  # no score is above zero
+    done, dead, stuck = together(
         partial(train, reversal_data, tmp_path / "a", *RELU, *bleu, *by_bleu, "--max-epoch=2"),
+        partial(train, reversal_data, tmp_path / "c", *RELU, *bleu, *by_bleu, *empty),
         partial(train, reversal_data, tmp_path / "b", *RELU, *by_accuracy, *no_lr),
     )
     assert {f"valid_{key}" for key in (*LOGGED, "bleu")} <= set(done.records("valid")[0])
+    assert last(dead, "valid_bleu") == 0
     assert "early stop since valid performance" in stuck.out
     assert len(stuck.records("valid")) == 3
-    for folder in "ab":
+    for folder in "abc":
         assert (tmp_path / folder / "checkpoint_best.pt").exists()
     resumed = train(reversal_data, tmp_path / "a", *RELU, *bleu, *by_bleu, "--max-epoch=3")
     assert "Loaded checkpoint" in resumed.out  # numpy counts of BLEU are in it
