@@ -48,8 +48,11 @@ class BatchSearch:
         # even unlikely ends are among the best `beam`: they would fill the list before the likely
         # ones have come to their ends.
         self.outlasts_a_full_list = self.is_plain and self.output.outlasts_a_full_list
-        # Other strategies look for something else than the best hypothesis.
-        known = (self.is_plain, self.output.only_falls, self.output.is_probability)
+        # Other strategies look for something else than the best hypothesis. Random scores bound
+        # nothing, and their totals are no probabilities of hypotheses.
+        certain = not settings.is_random
+        is_probability = self.output.is_probability and certain
+        known = (self.is_plain and certain, self.output.only_falls, is_probability)
         self.sentences = [Sentence(settings.ranking, *known) for _ in source]
         self.running = np.arange(len(source))  # the sentences that have rows
         bos = settings.eos if bos_token is None else bos_token

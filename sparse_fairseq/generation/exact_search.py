@@ -40,7 +40,7 @@ FIRST = 8  # prefixes of a sentence in its first round without a lead; later twi
 # A longer prefix comes before a shorter one that is better by this for each token: its end, which
 # may raise the floor, is nearer.
 PATIENCE = 0.2
-AT_ONCE = 512  # rows in one call of the models
+AT_ONCE = 1024  # rows in one call of the models
 STATES = 2**31  # bytes of decoder states of a batch; some of its sentences wait if it needs more
 
 # What a sentence is doing.
@@ -221,11 +221,23 @@ class ExactSearch:
 
     def _drop(self, sentence: np.ndarray, total: np.ndarray, shortest, longest) -> None:
         """`Sentence.drop` of arrays."""
-        best, normalized = (np.full(len(self.sentences), -math.inf) for _ in range(2))
-        np.maximum.at(best, sentence, total)
-        np.maximum.at(normalized, sentence, self._normalized_bound(total, shortest, longest))
-        for number in (best > -math.inf).nonzero()[0].tolist():
-            self.sentences[number].drop_bounds(float(best[number]), float(normalized[number]))
+        normalized = self._normalized_bound(total, shortest, longest)
+        for number, *largest in self._largest(sentence, total, normalized):
+            self.sentences[number].drop_bounds(*largest)
+
+    def _leave_out(self, sentence: np.ndarray, total: np.ndarray, length: np.ndarray) -> None:
+        """`Sentence.leave_out` of arrays."""
+        normalized = total / length**self.settings.ranking.len_penalty
+        for number, *largest in self._largest(sentence, total, normalized):
+            self.sentences[number].leave_out_scores(*largest)
+
+    def _largest(self, sentence: np.ndarray, *values: np.ndarray) -> list[tuple]:
+        """(number, the largest of each kind of value) of the sentences that have some."""
+        largest = np.full((len(values), len(self.sentences)), -math.inf)
+        for of_kind, kind in zip(largest, values, strict=True):
+            np.maximum.at(of_kind, sentence, kind)
+        numbers = (largest[0] > -math.inf).nonzero()[0]
+        return list(zip(numbers.tolist(), *largest[:, numbers].tolist(), strict=True))
 
     def _end(self, node: np.ndarray, sentence: np.ndarray, total: np.ndarray) -> None:
         """Finishes hypotheses that end after these nodes, if they did not already."""
@@ -236,7 +248,7 @@ class ExactSearch:
         length = self.tree.depth[node] + 1
         score = total / length**ranking.len_penalty if ranking.normalize else total
         late = score <= self.worst[sentence]
-        self._drop(sentence[late], total[late], length[late], length[late])
+        self._leave_out(sentence[late], total[late], length[late])
         for i in (~late).nonzero()[0].tolist():
             number = int(sentence[i])
             known = self.sentences[number]
@@ -414,17 +426,25 @@ class ExactSearch:
     def _evaluate_all(self, wanted: Wanted) -> None:
         lists = self.lists
         is_rest = lists.tokens[wanted.list, wanted.place] == REST
-        for number in wanted.list[is_rest].tolist():  # few, and of different numbers of tokens
-            count = int(lists.seen[number]) * MORE_TOKENS
-            self._evaluate(lists.node[[number]], again=True, count=count)
+        known = wanted.list[is_rest]
+        for seen in np.unique(lists.seen[known]).tolist():
+            again = known[lists.seen[known] == seen]
+            for part in self._calls(lists.depth[again]):
+                self._evaluate(lists.node[again[part]], again=True, count=seen * MORE_TOKENS)
         new = wanted[~is_rest]
-        depth = lists.depth[new.list]
+        for part in self._calls(lists.depth[new.list]):
+            self._evaluate_new(new[part])
+
+    def _calls(self, depth: np.ndarray) -> list[np.ndarray]:
+        """Which prefixes, of these lengths, are evaluated in one call of the models."""
         groups = [np.argsort(depth, kind="stable")]  # those of one length share their padding
         if not self.archive.can_mix:
             groups = [(depth == d).nonzero()[0] for d in np.unique(depth)]
-        for group in groups:
-            for start in range(0, len(group), AT_ONCE):
-                self._evaluate_new(new[group[start : start + AT_ONCE]])
+        return [
+            group[start : start + AT_ONCE]
+            for group in groups
+            for start in range(0, len(group), AT_ONCE)
+        ]
 
     def _evaluate_new(self, wanted: Wanted) -> None:
         lists = self.lists

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from fairseq import search
+from fairseq.modules import FairseqDropout
 from fairseq.sequence_generator import EnsembleModel
 from torch import Tensor, nn
 
@@ -129,7 +130,7 @@ class SparseSequenceGenerator(nn.Module):
         self.max_len_a, self.max_len_b, self.min_len = max_len_a, max_len_b, min_len
         self.max_len = max_len or self.model.max_decoder_positions()
         self.temperature, self.match_source_len = temperature, match_source_len
-        self.ranking = Ranking(normalize_scores, len_penalty)
+        self.ranking = Ranking(normalize_scores, float(len_penalty))
         suppressed = _indices(tgt_dict, tokens_to_suppress)
         ids = (self.pad, self.unk, self.eos)
         self.rules = TokenRules(*ids, unk_penalty, min_len, suppressed, no_repeat_ngram_size)
@@ -200,6 +201,8 @@ class SparseSequenceGenerator(nn.Module):
         if mass is not None and not 0 < mass <= 1:
             raise GenerationError(f"--enumerate must be above 0 and at most 1, got {mass}")
         if not self.exact_budget:
+            if mass is not None:
+                raise GenerationError("--enumerate needs an --exact-budget above 0")
             return
         flag = "--exact-search" if mass is None else "--enumerate"
         if not strategies.is_plain(self.search) or self.match_source_len:
@@ -209,6 +212,8 @@ class SparseSequenceGenerator(nn.Module):
             )
         if self.lm_model is not None:
             raise GenerationError(f"{flag} does not work with a language model: drop --lm-path")
+        if self.is_random:
+            raise GenerationError(f"{flag} needs scores that stay the same: drop --retain-dropout")
 
     def output(self) -> Output:
         """Asked anew for each batch: a model gets its transform's settings when its checkpoint or
@@ -242,6 +247,15 @@ class SparseSequenceGenerator(nn.Module):
                 f"{flag} needs probabilities: use --score-normalization renormalize with "
                 "α-ReLU, and neither --unkpen nor --lm-path"
             )
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the models' scores of a prefix differ from call to call (--retain-dropout)."""
+        return any(
+            isinstance(module, FairseqDropout) and module.apply_during_inference and module.p > 0
+            for model in self.model.models
+            for module in model.modules()
+        )
 
     @property
     def seeks_one(self) -> bool:

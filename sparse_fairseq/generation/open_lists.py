@@ -25,8 +25,9 @@ class OpenLists:
         self._count = 0
         shapes = dict.fromkeys(("node", "sentence", "depth", "seen", "taken"), ())
         shapes |= dict.fromkeys(("totals", "tokens", "child"), (self.width,))
+        dtypes = {"totals": np.float64, "tokens": np.int32, "child": np.int32}
         self._columns = {
-            name: np.empty((256, *shape), float if name == "totals" else np.int64)
+            name: np.empty((256, *shape), dtypes.get(name, np.int64))
             for name, shape in shapes.items()
         }
         self._show()

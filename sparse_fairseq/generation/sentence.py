@@ -1,8 +1,8 @@
 """What is known about one sentence: its finished hypotheses, and a bound on all that was dropped.
 
-Certificates are decided here. With an exhaustive list (S2S §4.1) they make no assumption on the
-scores, which need not be probabilities and may grow with the length. Without one they need totals
-that only fall: then a prefix bounds all that can follow it.
+Certificates are decided here. Where no prefix was left unexplored (S2S §4.1) they make no
+assumption on the scores, which need not be probabilities and may grow with the length. Otherwise
+they need totals that only fall: then a prefix bounds all that can follow it.
 """
 
 import math
@@ -59,8 +59,10 @@ class Sentence:
     is_probability: bool  # totals are logarithms of probabilities
     finished: list[Ended] = field(default_factory=list)
     reserve: Ended | None = None
-    dropped: float = -math.inf  # the largest total of all that was left unexplored
+    dropped: float = -math.inf  # the largest total of the prefixes that were left unexplored
     dropped_normalized: float = -math.inf  # what that may reach within the maximum length
+    left_out: float = -math.inf  # the same of whole hypotheses that the list had no place for
+    left_out_normalized: float = -math.inf
     beyond: float = -math.inf  # the largest total that the maximum length cut off
     beyond_normalized: float = -math.inf
     closed: float = 0.0  # probability that no allowed sentence has
@@ -69,22 +71,35 @@ class Sentence:
     def exhaustive(self) -> bool:
         """Whether every hypothesis with a non-zero score is in `finished`, once the search of
         this sentence has ended."""
+        return self._has_seen_all and self.left_out == -math.inf
+
+    @property
+    def _has_seen_all(self) -> bool:
+        """Whether no prefix was left unexplored."""
         return self.seeks_best and self.dropped == self.beyond == -math.inf
 
     @property
+    def _elsewhere(self) -> float:
+        """No total of what is not in `finished` is larger, where that can be said."""
+        return max(self.dropped, self.left_out, self.beyond)
+
+    @property
+    def _elsewhere_normalized(self) -> float:
+        return max(self.dropped_normalized, self.left_out_normalized, self.beyond_normalized)
+
+    @property
     def unexplored(self) -> float:
-        """No score, in the ranking that counts, of what is not in `finished` is larger, if totals
-        only fall."""
-        if self.ranking.normalize:
-            return max(self.dropped_normalized, self.beyond_normalized)
-        return max(self.dropped, self.beyond)
+        """The same in the ranking that counts."""
+        return self._elsewhere_normalized if self.ranking.normalize else self._elsewhere
 
     def reopen(self) -> None:
-        """Another search is going to explore all that was dropped."""
+        """Another search is going to explore all that was dropped, and to find again what was
+        left out."""
         self.dropped = self.dropped_normalized = -math.inf
+        self.left_out = self.left_out_normalized = -math.inf
 
     def drop(self, total: float, shortest: int, longest: int) -> None:
-        """Leaves a prefix unexplored, or a hypothesis out, whose length is between these."""
+        """Leaves a prefix unexplored; the lengths of what follows it are between these."""
         if total == -math.inf:
             return
         self.drop_bounds(total, self.ranking.normalized_bound(total, shortest, longest))
@@ -114,7 +129,12 @@ class Sentence:
         self.leave_out(ended)
 
     def leave_out(self, ended: Ended) -> None:
-        self.drop(ended.total, ended.length, ended.length)
+        self.leave_out_scores(ended.total, self.ranking.normalized(ended.total, ended.length))
+
+    def leave_out_scores(self, total: float, normalized: float) -> None:
+        """The same of several hypotheses, given the largest of their scores."""
+        self.left_out = max(self.left_out, total)
+        self.left_out_normalized = max(self.left_out_normalized, normalized)
 
     def set_aside(self, ended: Ended) -> None:
         """A hypothesis that the beam had no place for: better than none."""
@@ -146,16 +166,17 @@ class Sentence:
 
     @property
     def can_prove(self) -> bool:
-        return self.exhaustive or (self.seeks_best and self.only_falls)
+        """Whether what is known bounds all that is not: totals that may grow bound nothing but
+        themselves."""
+        return self._has_seen_all or (self.seeks_best and self.only_falls)
 
     def proofs(self, ended: Ended) -> dict:
         """What is known about one of the finished hypotheses."""
-        left = max(self.dropped, self.beyond)
-        raw = self._compare(ended.total, [h.total for h in self.finished], left)
+        raw = self._compare(ended.total, [h.total for h in self.finished], self._elsewhere)
         normalized = self._compare(
             self.ranking.normalized(ended.total, ended.length),
             [self.ranking.normalized(h.total, h.length) for h in self.finished],
-            max(self.dropped_normalized, self.beyond_normalized),
+            self._elsewhere_normalized,
         )
         sure = self.can_prove and ended.status == "finished"
         return {
@@ -167,12 +188,12 @@ class Sentence:
             "mass": self.mass,
         }
 
-    def _compare(self, score: float, scores: list[float], dropped: float):
+    def _compare(self, score: float, scores: list[float], elsewhere: float):
         """(upper bound on the best score of all sentences, its distance to `score`), None where
         nothing is known, or nothing was found."""
         if not self.can_prove:
             return None, None
-        bound = max(*scores, dropped)
+        bound = max(*scores, elsewhere)
         return bound, bound - score if score > -math.inf else None
 
     @property

@@ -74,9 +74,10 @@ def shortlist(
     elif of_entmax:
         scores = _entmax(logits, values, tokens, transform).log()
     else:
-        scores = transform.log_scores(values)
+        p = transform.scores(values)
+        scores = p.log()
         if renormalized:
-            total = _sum_of_scores(logits, values, transform).log()
+            total = _sum_of_scores(logits, p, transform).log()
             scores = scores - total.masked_fill(total == -math.inf, 0.0)
     return scores[:, :k], tokens[:, :k]
 
@@ -92,11 +93,10 @@ def _entmax(logits: Tensor, values: Tensor, tokens: Tensor, transform: OutputTra
     return p
 
 
-def _sum_of_scores(logits: Tensor, values: Tensor, transform: OutputTransform) -> Tensor:
-    """[rows, 1]; the top tokens have all of it if the smallest of them is outside the support."""
-    p = transform.scores(values)
+def _sum_of_scores(logits: Tensor, p: Tensor, transform: OutputTransform) -> Tensor:
+    """[rows, 1], from the scores of the top tokens: they are all if the smallest of them is 0."""
     total = p.sum(1, keepdim=True)
-    if values.shape[1] < logits.shape[1]:
+    if p.shape[1] < logits.shape[1]:
         unsure = (p[:, -1] > 0).nonzero().squeeze(1)
         if len(unsure):
             total[unsure] = transform.scores(logits[unsure]).sum(1, keepdim=True)

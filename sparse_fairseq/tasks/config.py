@@ -48,9 +48,12 @@ class SparseTranslationConfig(TranslationConfig):
             "help": "search until the translation is provably the best, or the budget is spent"
         },
     )
-    exact_budget: int = field(
-        default=EXACT_BUDGET,
-        metadata={"help": "prefixes that --exact-search may evaluate for a sentence, at most"},
+    exact_budget: Optional[int] = field(  # noqa: UP045
+        default=None,
+        metadata={
+            "help": "prefixes that --exact-search or --enumerate may evaluate for a sentence, at "
+            f"most (default: {EXACT_BUDGET})"
+        },
     )
     enumerate: Optional[float] = field(  # noqa: UP045
         default=None,

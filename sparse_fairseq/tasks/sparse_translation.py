@@ -22,6 +22,7 @@ from ..generation import (
     SparseSequenceGeneratorWithAlignment,
     SparseSequenceScorer,
 )
+from ..generation.exact_search import EXACT_BUDGET
 from ..generation.report import ExactnessReport
 from ..generation.search_flags import check_search_flags
 from ..generation.shortlist import transform_of
@@ -215,8 +216,11 @@ class SparseTranslationTask(TranslationTask):
             "to_text": self._to_text,
         }
         if cfg.exact_search or cfg.enumerate is not None:
-            settings["exact_budget"] = cfg.exact_budget
+            budget = cfg.exact_budget
+            settings["exact_budget"] = EXACT_BUDGET if budget is None else budget
             settings["enumerate_mass"] = cfg.enumerate
+        elif cfg.exact_budget is not None and self.serves_command:
+            raise UsageError("--exact-budget needs --exact-search or --enumerate")
         if self.serves_command or not hasattr(args, "nbest"):
             # Programs may use more hypotheses than --nbest; validation uses the best.
             settings["nbest"] = getattr(args, "nbest", 1)

@@ -118,14 +118,18 @@ def test_what_exact_search_refuses_is_one_line(trained):
         "--constraints": "--exact-search is for beam search",
         "--exact-budget=-1": "--exact-budget must not be negative",
         "--enumerate=1.5": "--enumerate must be above 0 and at most 1",
+        "--enumerate=0.5 --exact-budget=0": "--enumerate needs an --exact-budget above 0",
+        "--retain-dropout": "--exact-search needs scores that stay the same",
     }
     found = together(
         *(
-            lambda flag=flag: generate(data, paths["entmax15"], *search, flag, ok=False)
-            for flag in refused
-        )
+            lambda flags=flags: generate(data, paths["entmax15"], *search, *flags.split(), ok=False)
+            for flags in refused
+        ),
+        lambda: generate(data, paths["entmax15"], "--exact-budget=9", ok=False),
     )
-    for one, message in zip(found, refused.values(), strict=True):
+    messages = [*refused.values(), "--exact-budget needs --exact-search or --enumerate"]
+    for one, message in zip(found, messages, strict=True):
         assert one.code == 1 and "Traceback" not in one.err
         assert one.err.splitlines()[-1].startswith(f"sparse_fairseq: error: {message}")
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from fairseq.modules import FairseqDropout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_models import EOS, IDENTITY, PAD, probability_table, sample, table_model
@@ -75,8 +76,10 @@ def test_with_a_large_budget_the_best_are_found_and_proved(world, beam, nbest, k
         finished = [h for h in found if h["status"] == "finished"]
         scores = [float(h["score"]) for h in finished]
         assert scores[: len(best)] == pytest.approx(best, rel=1e-4, abs=1e-4)
-        # Only sentences beyond the maximum length are beyond its reach.
-        if exact.generator.output().only_falls and (exact.lenpen > 0 or not oracle.cut):
+        # Only sentences beyond the maximum length are beyond its reach. Where totals may grow,
+        # nothing bounds these.
+        bounded = exact.generator.output().only_falls and exact.lenpen > 0
+        if bounded or not oracle.cut:
             assert all(h["proved"] for h in finished[:nbest])
     exact.check_proofs()
 
@@ -302,6 +305,46 @@ def test_support_of_what_the_beam_has_not_seen():
     ).generate([model], sample(1))
     assert found[0]["tokens"].tolist() == [B, C, EOS] and found[0]["proved"]
     assert found[0]["support"].tolist() == [2, 1, 3]
+
+
+def test_what_may_grow_is_proved_where_all_of_it_was_seen():
+    """Three sentences, and a list that has room for one."""
+    end = {EOS: 1.0}
+    rows = {EOS: {A: 0.9, B: 0.8, C: 0.7}, A: end, B: end, C: end}
+    model = table_model(probability_table(rows), IDENTITY)
+    limits = {"normalize_scores": False, "max_len_b": 4, "nbest": 1}
+    generator = SparseSequenceGenerator(
+        [model], model.decoder.dictionary, 1, exact_budget=PLENTY, **limits
+    )
+    assert not generator.output().only_falls
+    ((best, *_),) = generator.generate([model], sample(1))
+    assert best["tokens"].tolist() == [A, EOS] and best["proved"] and best["exact"]["raw"]
+    assert not best["exhaustive"] and best["gap"]["raw"] == 0
+
+
+@pytest.mark.parametrize("budget", [0, 50])
+def test_random_scores_prove_nothing(task, budget):
+    """As --retain-dropout makes them."""
+    model, batch = peaked_model(task, "transformer", SOFTMAX), make_batch(task, sentences=3)
+    noisy = next(m for m in model.modules() if isinstance(m, FairseqDropout))
+    noisy.p, noisy.apply_during_inference = 0.3, True
+    options = {"normalize_scores": False, "max_len_b": 8, "exact_budget": budget}
+    if budget:
+        with pytest.raises(GenerationError, match="drop --retain-dropout"):
+            SparseSequenceGenerator([model], task.tgt_dict, 2, **options)
+        return
+    found = SparseSequenceGenerator([model], task.tgt_dict, 2, **options).generate([model], batch)
+    for hypothesis in (h for hypotheses in found for h in hypotheses):
+        assert not hypothesis["proved"] and not hypothesis["exhaustive"]
+        assert hypothesis["bound"]["raw"] is None and hypothesis["mass"] is None
+
+
+def test_a_whole_number_is_a_length_penalty():
+    model = table_model(probability_table({EOS: {A: 1.0}, A: {EOS: 1.0}}), IDENTITY)
+    limits = {"max_len_b": 3, "exact_budget": 9, "score_normalization": "renormalize"}
+    generator = SparseSequenceGenerator([model], model.decoder.dictionary, len_penalty=-1, **limits)
+    ((best, *_),) = generator.generate([model], sample(1))
+    assert best["tokens"].tolist() == [A, EOS]
 
 
 def test_no_hypothesis_is_none():
