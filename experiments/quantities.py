@@ -27,6 +27,7 @@ class Quantity:
     sources: tuple[Source, ...]  # the first one that knows it counts
     heading: str | None = None  # of the page's column; None: not on the first table
     words: str | None = None  # what it is called in a sentence, if not by its heading
+    detail: bool = False  # only in tables that name it
 
     def of(self, run: Run) -> float | None:
         found = (source(run) for source in self.sources)
@@ -149,6 +150,20 @@ QUANTITIES = (
         *("search_errors", "search errors %", 1, "test"),
         (analysed("exact_search", "search_errors", "5"),),
     ),
+    *(
+        Quantity(key, title, digits, "test", (analysed("exact_search", *way),), detail=True)
+        for key, title, digits, way in (
+            ("missed_by_greedy", "missed by beam 1 %", 1, ("search_errors", "1")),
+            ("missed_by_wide_beam", "missed by beam 20 %", 1, ("search_errors", "20")),
+            ("bleu_of_beam", "BLEU of words, beam", 1, ("beam", "bleu")),
+            ("bleu_of_exact", "BLEU of words, exact", 1, ("exact", "bleu")),
+            ("chrf_of_beam", "chrF, beam", 1, ("beam", "chrf")),
+            ("chrf_of_exact", "chrF, exact", 1, ("exact", "chrf")),
+            ("empty_of_beam", "empty, beam %", 1, ("beam", "empty")),
+            ("empty_of_exact", "empty, exact %", 1, ("exact", "empty")),
+            ("shorter", "exact is shorter %", 1, ("exact", "shorter")),
+        )
+    ),
     Quantity(
         *("train_words_per_cpu_second", "train words/CPU s", 0, "train"),
         (scored("train_words_per_cpu_second"), analysed("dynamics", "words_per_cpu_second")),
@@ -183,4 +198,4 @@ def shown(known: Sequence[set[str]]) -> list[Quantity]:
     other = "train_words_per_cpu_second"
     left_out = speed if timed and all(other in keys for keys in timed) else other
     present = set().union(*known) - {left_out}
-    return [quantity for quantity in QUANTITIES if quantity.key in present]
+    return [q for q in QUANTITIES if q.key in present and not q.detail]
