@@ -4,6 +4,7 @@ Dictionary: <s> <pad> </s> <unk> and words; the logits of all but a few words ar
 beam can be wider than the number of words that matter.
 """
 
+import functools
 import itertools
 import math
 
@@ -90,31 +91,46 @@ def sample(sentences: int, padding: int = 0) -> dict:
     return {"id": numbers[:, 0], "net_input": net_input}
 
 
+def table_followers(models, number, renormalize=False, temperature=1.0):
+    """What may follow a prefix, as an `Oracle` wants it, of one table entry."""
+    tables = (m.decoder.table[number] / temperature for m in models)
+    scores = [m.decoder.output_transform.scores(t) for m, t in zip(models, tables, strict=True)]
+    p = normalized(torch.stack(scores).double().mean(0), renormalize).numpy()
+
+    @functools.cache
+    def after(step, last):
+        return [(token, math.log(p[step, last, token])) for token in p[step, last].nonzero()[0]]
+
+    return lambda tokens: after(len(tokens), tokens[-1] if tokens else EOS)
+
+
+def normalized(p: torch.Tensor, renormalize: bool) -> torch.Tensor:
+    return p / p.sum(-1, keepdim=True).clamp(min=1e-300) if renormalize else p
+
+
 class Oracle:
-    """All sentences of one table entry with a non-zero score, by exhaustion."""
+    """All sentences with a non-zero score, by exhaustion. `followers(tokens)` gives the tokens
+    that the models let follow, and their log-scores; `prefix` has padding where it demands
+    nothing, and is cut off after `prefix_limit` tokens."""
 
     def __init__(
         self,
-        models,
-        number,
+        followers,
         max_len,
         min_len=1,
         prefix=(),
-        renormalize=False,
+        prefix_limit=math.inf,
         unk_penalty=0.0,
         ngram_size=0,
+        suppressed=(),
     ):
-        self.max_len, self.min_len, self.prefix = max_len, min_len, prefix
-        self.unk_penalty, self.ngram_size = unk_penalty, ngram_size
-        scores = [m.decoder.output_transform.scores(m.decoder.table[number]) for m in models]
-        p = torch.stack(scores).double().mean(0)
-        if renormalize:
-            p = p / p.sum(-1, keepdim=True).clamp(min=1e-300)
-        self.p = p.numpy()
-        self.followers = {}  # (step, last token) -> [(token, log-score)]
+        self.followers, self.max_len, self.min_len = followers, max_len, min_len
+        self.is_prefix_cut = any(token not in (PAD, EOS) for token in prefix[max_len : max_len + 1])
+        self.prefix = prefix[: min(prefix_limit, max_len)]
+        self.unk_penalty, self.ngram_size, self.suppressed = unk_penalty, ngram_size, suppressed
         self.total = {}  # sentence -> sum of log-scores
         self.widest = 0  # candidates at a step, at most
-        self.cut = False
+        self.cut = False  # whether the maximum length excludes something
         self._enumerate()
 
     def _enumerate(self):
@@ -122,13 +138,13 @@ class Oracle:
         for step in itertools.count():
             candidates = {}
             for tokens, total in beam.items():
-                last = tokens[-1] if tokens else EOS
-                for token, score in self._followers(step, last):
+                for token, score in self.followers(tokens):
                     if self._allowed(step, token) and not self._repeats((*tokens, token)):
                         penalty = self.unk_penalty if token == UNK else 0.0
                         candidates[(*tokens, token)] = total + score - penalty
             if step == self.max_len:
-                self.cut = any(tokens[-1] != EOS for tokens in candidates)
+                goes_on = any(tokens[-1] != EOS for tokens in candidates)
+                self.cut = goes_on or (self.is_prefix_cut and len(beam) > 0)
             self.widest = max(self.widest, len(candidates))
             ended = {t: s for t, s in candidates.items() if t[-1] == EOS}
             self.total.update(ended)
@@ -136,17 +152,12 @@ class Oracle:
             if not beam or step == self.max_len:
                 return
 
-    def _followers(self, step, last):
-        if (step, last) not in self.followers:
-            row = self.p[step, last]
-            pairs = [(token, math.log(row[token])) for token in row.nonzero()[0].tolist()]
-            self.followers[step, last] = pairs
-        return self.followers[step, last]
-
     def _allowed(self, step, token):
+        """As in fairseq, the rules for free tokens begin after the longest prefix of the batch."""
         if step < len(self.prefix):
-            return token == self.prefix[step]
-        return token != PAD and not (token == EOS and step < self.min_len)
+            return token != PAD and self.prefix[step] in (PAD, token)
+        is_too_early = token == EOS and step < self.min_len
+        return token != PAD and token not in self.suppressed and not is_too_early
 
     def _repeats(self, tokens) -> bool:
         """Whether the last n-gram is there twice."""

@@ -6,7 +6,15 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_models import EOS, Oracle, random_table, sample, table_model
+from table_models import (
+    EOS,
+    PAD,
+    Oracle,
+    random_table,
+    sample,
+    table_followers,
+    table_model,
+)
 
 from sparse_fairseq.generation import SparseSequenceGenerator
 from sparse_fairseq.output_transform import OutputSettings
@@ -21,6 +29,8 @@ transforms = st.one_of(
         lambda pair: OutputSettings("alpha_relu", *pair)
     ),
 )
+# Sentences take these demands in turn: tokens, and whether the sentence ends after them.
+prefixes = st.lists(st.tuples(st.lists(st.integers(3, 5), max_size=3), st.booleans()), max_size=3)
 worlds = st.fixed_dictionaries(
     {
         "settings": st.lists(transforms, min_size=1, max_size=3),
@@ -29,20 +39,25 @@ worlds = st.fixed_dictionaries(
         "seed": st.integers(0, 2**31),
         "max_len": st.integers(1, LONGEST),
         "min_len": st.integers(0, 2),
-        "prefix": st.lists(st.integers(3, 5), max_size=2),
-        "len_penalty": st.sampled_from([0.0, 0.5, 1.0, 2.0, -0.5]),
+        "prefixes": prefixes,
+        "len_penalty": st.sampled_from([0.0, 0.5, 1.0, 2.0, -0.5, -2.0]),
         "unk_penalty": st.sampled_from([0.0, 0.0, 1.5, -1.0]),
         "no_repeat_ngram_size": st.sampled_from([0, 0, 0, 1, 2]),
+        "temperature": st.sampled_from([1.0, 1.0, 0.5, 2.0]),
+        "tokens_to_suppress": st.sampled_from([(), (), ("w0",)]),
         "normalize_scores": st.booleans(),
         "score_normalization": st.sampled_from(["none", "renormalize"]),
     }
 )
+PROBABILITIES = {"unk_penalty": 0.0, "score_normalization": "renormalize"}
 FLAGS = (
     "len_penalty",
     "normalize_scores",
     "score_normalization",
     "unk_penalty",
     "no_repeat_ngram_size",
+    "temperature",
+    "tokens_to_suppress",
 )
 many = settings(
     max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -52,53 +67,55 @@ many = settings(
 class World:
     """Models, what the generator finds, and what there is to find."""
 
+    BEYOND = 2  # tokens by which sentences of any length are longer here than the maximum
+
     def __init__(self, world, beam, nbest=None, **settings):
         self.lenpen = world["len_penalty"] if world["normalize_scores"] else 0.0
-        self.models = [
-            table_model(
-                random_table(
-                    SENTENCES,
-                    LONGEST + 4,
-                    VOCAB,
-                    world["usable"],
-                    world["scale"],
-                    world["seed"] + i,
-                ),
-                output,
-            )
-            for i, output in enumerate(world["settings"])
-        ]
+        self.max_len, self.len_penalty = world["max_len"], world["len_penalty"]
+        self.renormalize = world["score_normalization"] == "renormalize"
+        self.temperature = world["temperature"]
+        self.prefixes = padded(world["prefixes"])
+        self.models, self.dictionary, batch = self.make(world)
         min_len = min(world["min_len"], world["max_len"])
         limits = {"max_len_b": world["max_len"], "min_len": min_len}
+        flags = {**limits, **{name: world[name] for name in FLAGS}, **settings}
         self.generator = SparseSequenceGenerator(
-            self.models,
-            self.models[0].decoder.dictionary,
-            beam,
-            nbest=nbest,
-            **limits,
-            **{name: world[name] for name in FLAGS},
-            **settings,
+            self.models, self.dictionary, beam, nbest=nbest, **flags
         )
-        # As in fairseq, a prefix ends where the longest sentence must.
-        self.prefix = world["prefix"][: world["max_len"]]
-        self.found = self.decode(sample(SENTENCES))
+        self.found = self.decode(batch)
         self.oracle_options = {
             "min_len": min_len,
-            "prefix": self.prefix,
-            "renormalize": world["score_normalization"] == "renormalize",
+            "prefix_limit": world["max_len"],  # as in fairseq
             "unk_penalty": world["unk_penalty"],
             "ngram_size": world["no_repeat_ngram_size"],
+            "suppressed": [self.dictionary.index(word) for word in world["tokens_to_suppress"]],
         }
-        self.max_len, self.len_penalty = world["max_len"], world["len_penalty"]
+
+    def make(self, world):
+        """(models, dictionary, batch)"""
+        shape = (SENTENCES, LONGEST + 4, VOCAB, world["usable"], world["scale"])
+        models = [
+            table_model(random_table(*shape, world["seed"] + i), output)
+            for i, output in enumerate(world["settings"])
+        ]
+        return models, models[0].decoder.dictionary, sample(SENTENCES)
+
+    def followers(self, number):
+        return table_followers(self.models, number, self.renormalize, self.temperature)
+
+    def demand(self, number) -> tuple[int, ...]:
+        return self.prefixes[number % len(self.prefixes)]
 
     def decode(self, batch):
-        prefix = torch.tensor([self.prefix] * len(batch["id"])) if self.prefix else None
+        demands = torch.tensor([self.demand(number) for number in batch["id"].tolist()])
+        prefix = demands if demands.numel() else None
         return self.generator.generate(self.models, batch, prefix_tokens=prefix)
 
-    def oracles(self, max_len=None):
-        longest = self.max_len if max_len is None else max_len
+    def oracles(self, beyond=0):
+        """(what was found, what there is up to so many tokens beyond the maximum length)"""
         for number, found in enumerate(self.found):
-            yield found, Oracle(self.models, number, longest, **self.oracle_options)
+            limit, prefix = self.max_len + beyond, self.demand(number)
+            yield found, Oracle(self.followers(number), limit, prefix=prefix, **self.oracle_options)
 
     def check_scores(self, found, oracle):
         """Every hypothesis has its own score, best first, none twice; none is invented."""
@@ -123,14 +140,14 @@ class World:
     def check_proofs(self):
         """Nothing that is claimed is wrong. What is said about totals holds for sentences of any
         length, what is said about normalised scores for those within the maximum length."""
-        for found, oracle in self.oracles(self.max_len + 2):
+        for found, oracle in self.oracles(beyond=self.BEYOND):
             for hypothesis in found:
                 total = float(hypothesis["positional_scores"].sum())
                 check_bound(hypothesis, "raw", total, oracle.best())
                 if hypothesis["exhaustive"]:
                     finished = [h for h in found if h["status"] == "finished"]
                     assert len(finished) == len(oracle.total)
-            ranked = oracle.ranked(self.lenpen, self.max_len)
+            ranked = oracle.ranked(self.lenpen, self.max_len if self.lenpen else math.inf)
             for place, hypothesis in enumerate(found):
                 total = float(hypothesis["positional_scores"].sum())
                 score = total / len(hypothesis["tokens"]) ** self.len_penalty
@@ -144,6 +161,13 @@ class World:
                     assert least == pytest.approx(listed, abs=1e-4)
                     mass = oracle.mass(self.max_len)
                     assert least - 1e-4 <= mass <= most + 1e-4 and most <= 1 + 1e-4
+
+
+def padded(demands) -> list[tuple[int, ...]]:
+    """All of one length, with padding on the right, where nothing is demanded."""
+    rows = [[*tokens, EOS] if ends else tokens for tokens, ends in demands] or [[]]
+    widest = max(map(len, rows))
+    return [(*row, *[PAD] * (widest - len(row))) for row in rows]
 
 
 def check_bound(hypothesis, kind, score, best):

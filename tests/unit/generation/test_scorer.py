@@ -4,7 +4,16 @@ import math
 
 import pytest
 import torch
-from table_models import EOS, IDENTITY, Oracle, probability_table, random_table, sample, table_model
+from table_models import (
+    EOS,
+    IDENTITY,
+    Oracle,
+    probability_table,
+    random_table,
+    sample,
+    table_followers,
+    table_model,
+)
 from tiny_fairseq import make_batch, make_model, make_task
 
 from sparse_fairseq.generation import SparseSequenceGenerator, SparseSequenceScorer
@@ -67,7 +76,8 @@ def test_agrees_with_the_generator_and_with_brute_force(normalization):
     for number, (one, other) in enumerate(zip(best, scored, strict=True)):
         torch.testing.assert_close(one["positional_scores"], other["positional_scores"])
         torch.testing.assert_close(one["score"], other["score"])
-        oracle = Oracle(models, number, 4, renormalize=normalization == "renormalize")
+        renormalize = normalization == "renormalize"
+        oracle = Oracle(table_followers(models, number, renormalize), 4)
         total = oracle.total[tuple(one["tokens"].tolist())]
         assert float(other["score"]) == pytest.approx(total, rel=1e-4, abs=1e-5)
 
