@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics import CHRF
 from table_models import EOS, IDENTITY, probability_table, sample, table_model
-from test_oracle import World, many, worlds
+from test_oracle import PROBABILITIES, World, many, worlds
 
 from sparse_fairseq.generation import GenerationError, SparseSequenceGenerator, decision
 from sparse_fairseq.generation.decision import UTILITIES, expected_utilities, utility
@@ -22,7 +22,6 @@ MEANT = {
     A: {B: 0.34, C: 0.33, D: 0.33},
     **{word: {EOS: 1.0} for word in (B, C, D)},
 }
-PROBABILITIES = {"unk_penalty": 0.0, "score_normalization": "renormalize"}
 
 
 @settings(many, max_examples=20)
@@ -36,18 +35,25 @@ def test_enumeration_holds_the_mass_that_was_asked_for(world, mass):
         assert listed >= min(mass, everything) - 1e-4
         if mass == 1.0 and everything < 1 - 1e-4:
             assert sum(h["status"] == "finished" for h in found) == len(oracle.total)
+        if mass == 1.0:  # all has been seen: what nobody has is known, too
+            assert found[0]["mass"][1] == pytest.approx(everything, abs=1e-4)
     world.check_proofs()
 
 
-def test_enumeration_goes_on_no_longer_than_needed():
-    rows = {EOS: {A: 0.5, B: 0.3, C: 0.2}, A: {EOS: 1.0}, B: {EOS: 1.0}, C: {EOS: 1.0}}
-    model = table_model(probability_table(rows), IDENTITY)
-    settings = {"score_normalization": "renormalize", "exact_budget": 9, "enumerate_mass": 0.7}
-    (found,) = SparseSequenceGenerator([model], model.decoder.dictionary, 1, **settings).generate(
+@pytest.mark.parametrize(("mass", "words_needed"), [(0.5, 1), (0.7, 2), (0.9, 4)])
+def test_enumeration_goes_on_no_longer_than_needed(mass, words_needed):
+    """After each word half of the sentences end: 4 have one word, 16 two, 64 three."""
+    words = (A, B, C, D)
+    rows = {word: {EOS: 0.5, **dict.fromkeys(words, 0.125)} for word in words}
+    rows[EOS] = dict.fromkeys(words, 0.25)
+    model = table_model(probability_table(rows, steps=9).log(), OutputSettings())
+    limits = {"max_len_b": 6, "exact_budget": 10_000, "enumerate_mass": mass}
+    (found,) = SparseSequenceGenerator([model], model.decoder.dictionary, 1, **limits).generate(
         [model], sample(1)
     )
-    assert [h["tokens"].tolist() for h in found][:2] == [[A, EOS], [B, EOS]]
-    assert found[0]["mass"][0] >= 0.8 - 1e-6
+    assert mass - 1e-6 <= found[0]["mass"][0] < 1
+    # A round may look at a few more.
+    assert sum(model.decoder.rows) < 16 + sum(4**n for n in range(words_needed + 1))
 
 
 def test_enumeration_needs_probabilities():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_models import EOS, IDENTITY, PAD, probability_table, sample, table_model
 from test_decoder_states import peaked_model
-from test_oracle import World, assert_batches_change_nothing, many, worlds
+from test_oracle import PROBABILITIES, World, assert_batches_change_nothing, many, worlds
 from tiny_fairseq import make_batch, make_task
 
 from sparse_fairseq.generation import (
@@ -47,9 +47,21 @@ def test_killed_by_budget_it_is_never_wrong_and_at_least_the_beam(world, beam, n
 
 
 @settings(many, max_examples=40)
+@given(world=worlds, usable=st.integers(5, 6), budget=st.sampled_from([1, 2, 5]))
+def test_what_is_not_listed_has_a_bound_too(world, usable, budget):
+    """The end of a sentence may be among the tokens that were not kept."""
+    world = {**world, "usable": usable, "max_len": 2, "len_penalty": -2.0, **PROBABILITIES}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_search, "TOKENS", 1)
+        patch.setattr(batch_search, "TOKENS", 1)
+        exact = World({**world, "normalize_scores": True}, 1, 1, exact_budget=budget)
+    exact.check_proofs()
+
+
+@settings(many, max_examples=40)
 @given(world=worlds, beam=st.integers(2, 5), budget=st.integers(1, 20))
 def test_where_a_proof_looks_likely_and_is_not_it_is_at_least_the_beam(world, beam, budget):
-    world = {**world, "usable": 6, "score_normalization": "renormalize", "unk_penalty": 0.0}
+    world = {**world, "usable": 6, **PROBABILITIES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exact_search, "LIKELY_SHARE", 0.0)
         exact = World(world, beam, 1, exact_budget=budget)
