@@ -84,15 +84,7 @@ def test_with_a_large_budget_the_best_are_found_and_proved(world, beam, nbest, k
         patch.setattr(exact_search, "MORE_TOKENS", 2)
         exact = World(world, beam, nbest, exact_budget=PLENTY)
     for found, oracle in exact.oracles():
-        best = oracle.ranked(exact.lenpen)[:nbest]
-        finished = [h for h in found if h["status"] == "finished"]
-        scores = [float(h["score"]) for h in finished]
-        assert scores[: len(best)] == pytest.approx(best, rel=1e-4, abs=1e-4)
-        # Only sentences beyond the maximum length are beyond its reach. Where totals may grow,
-        # nothing bounds these.
-        bounded = exact.generator.output().only_falls and exact.lenpen > 0
-        if bounded or not oracle.cut:
-            assert all(h["proved"] for h in finished[:nbest])
+        exact.check_best(found, oracle, nbest)
     exact.check_proofs()
 
 

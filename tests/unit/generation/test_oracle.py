@@ -137,30 +137,55 @@ class World:
                     total, rel=1e-4, abs=1e-4
                 )
 
+    def check_best(self, found, oracle, nbest):
+        """A large budget finds the n best, and proves them."""
+        best = oracle.ranked(self.lenpen)[:nbest]
+        finished = [h for h in found if h["status"] == "finished"]
+        scores = [float(h["score"]) for h in finished]
+        assert scores[: len(best)] == pytest.approx(best, rel=1e-4, abs=1e-4)
+        # Only sentences beyond the maximum length are beyond its reach. Where totals may grow,
+        # nothing bounds these.
+        bounded = self.generator.output().only_falls and self.lenpen > 0
+        if bounded or not oracle.cut:
+            assert all(h["proved"] for h in finished[:nbest])
+
+    def check_mass(self, found, oracle, mass):
+        """A large budget finds sentences with this probability, or all there are: the mass of what
+        is too long, or forbidden, is nobody's."""
+        listed = sum(math.exp(h["positional_scores"].sum()) for h in found)
+        everything = oracle.mass(self.max_len)
+        assert listed >= min(mass, everything) - 1e-4
+        if mass == 1.0 and everything < 1 - 1e-4:
+            assert sum(h["status"] == "finished" for h in found) == len(oracle.total)
+        if mass == 1.0:  # all has been seen: what nobody has is known, too
+            assert found[0]["mass"][1] == pytest.approx(everything, abs=1e-4)
+
     def check_proofs(self):
         """Nothing that is claimed is wrong. What is said about totals holds for sentences of any
         length, what is said about normalised scores for those within the maximum length."""
         for found, oracle in self.oracles(beyond=self.BEYOND):
-            for hypothesis in found:
-                total = float(hypothesis["positional_scores"].sum())
-                check_bound(hypothesis, "raw", total, oracle.best())
-                if hypothesis["exhaustive"]:
-                    finished = [h for h in found if h["status"] == "finished"]
-                    assert len(finished) == len(oracle.total)
-            ranked = oracle.ranked(self.lenpen, self.max_len if self.lenpen else math.inf)
-            for place, hypothesis in enumerate(found):
-                total = float(hypothesis["positional_scores"].sum())
+            totals = [float(h["positional_scores"].sum()) for h in found]
+            best, ranked = oracle.best(), oracle.ranked(self.lenpen, self._proved_until)
+            best_normalized = oracle.best(self.len_penalty, self.max_len)
+            listed, mass = sum(map(math.exp, totals)), oracle.mass(self.max_len)
+            finished = [h for h in found if h["status"] == "finished"]
+            for place, (hypothesis, total) in enumerate(zip(found, totals, strict=True)):
                 score = total / len(hypothesis["tokens"]) ** self.len_penalty
-                best = oracle.best(self.len_penalty, self.max_len)
-                check_bound(hypothesis, "normalized", score, best)
+                check_bound(hypothesis, "raw", total, best)
+                check_bound(hypothesis, "normalized", score, best_normalized)
+                if hypothesis["exhaustive"]:
+                    assert len(finished) == len(oracle.total)
                 if hypothesis["proved"]:
                     assert hypothesis["score"].item() >= ranked[place] - 1e-4
                 if hypothesis["mass"] is not None:
-                    listed = sum(math.exp(h["positional_scores"].sum()) for h in found)
                     least, most = hypothesis["mass"]
                     assert least == pytest.approx(listed, abs=1e-4)
-                    mass = oracle.mass(self.max_len)
                     assert least - 1e-4 <= mass <= most + 1e-4 and most <= 1 + 1e-4
+
+    @property
+    def _proved_until(self) -> float:
+        """How long the sentences are that proofs are about: of any length where totals rank."""
+        return self.max_len if self.lenpen else math.inf
 
 
 def padded(demands) -> list[tuple[int, ...]]:
