@@ -14,6 +14,8 @@ Hypotheses are ranked by the sum of their log-scores, the empty one is allowed (
                                 with each other), empty (% of translations), length (words, of
                                 100 in the references), shorter (% of translations with fewer
                                 words than the beam's)
+    of_proved                   {sentences, beam, exact}: the same of the sentences whose best
+                                translation is proved; null if there is none
     by_length                   [{words (of the source, at most), sentences, proved, time}, …]
     by_budget                   [{budget, proved, time}, …]; a budget of 0 is the beam of 5
 
@@ -48,7 +50,9 @@ def compute(run: Run, settings: dict) -> dict:
     return {"split": split, "sentences": count, "budget": settings["budget"], **found.result()}
 
 
-def generator_of(loaded: Loaded, run: Run, beam: int, budget: int = 0) -> SparseSequenceGenerator:
+def generator_of(
+    loaded: Loaded, run: Run, beam: int, budget: int = 0, min_len: int = 0
+) -> SparseSequenceGenerator:
     flags = run.config["generate"]
     return SparseSequenceGenerator(
         [loaded.model],
@@ -56,7 +60,7 @@ def generator_of(loaded: Loaded, run: Run, beam: int, budget: int = 0) -> Sparse
         beam_size=beam,
         max_len_a=float(flags.get("max-len-a", 0)),
         max_len_b=int(flags.get("max-len-b", 200)),
-        min_len=0,
+        min_len=min_len,
         normalize_scores=False,
         score_normalization="renormalize",
         end_search="ahead",
@@ -126,27 +130,28 @@ class Findings:
                 str(beam): percent(sum(s["missed"][beam] for s in proved), len(proved))
                 for beam in BEAMS
             },
-            "beam": self._quality("beam"),
-            "exact": self._quality("exact"),
+            **self._qualities(self.sentences),
+            "of_proved": {"sentences": len(proved), **self._qualities(proved)} if proved else None,
             "by_length": _by_length(self.sentences, self.budget),
             "by_budget": [
                 {"budget": b, **_share_and_time(self.sentences, b)} for b in self.by_budget
             ],
         }
 
-    def _quality(self, which: str) -> dict:
-        texts = [s[which] for s in self.sentences]
-        references = [s["reference"] for s in self.sentences]
+    def _qualities(self, sentences: list[dict]) -> dict:
+        return {which: self._quality(sentences, which) for which in ("beam", "exact")}
+
+    def _quality(self, sentences: list[dict], which: str) -> dict:
+        texts = [s[which] for s in sentences]
+        references = [s["reference"] for s in sentences]
         scores = corpus_scores(texts, references, self.language, tokenised=True)
         words, wanted = (sum(len(t.split()) for t in ts) for ts in (texts, references))
+        shorter = sum(len(s[which].split()) < len(s["beam"].split()) for s in sentences)
         return {
             **{name: scores[name] for name in ("bleu", "chrf")},
             "empty": percent(sum(not text for text in texts), len(texts)),
             "length": percent(words, wanted),
-            "shorter": percent(
-                sum(len(s[which].split()) < len(s["beam"].split()) for s in self.sentences),
-                len(self.sentences),
-            ),
+            "shorter": percent(shorter, len(sentences)),
         }
 
 

@@ -65,6 +65,25 @@ def test_the_gap_of_what_is_not_proved(run):
     assert 0 < gap <= math.log(0.995 / 3 / 0.005)
 
 
+def test_what_is_proved_is_also_looked_at_alone(run):
+    """Of five sentences WIDE is not: what is left has no gap to blame."""
+    everything = exact_search.compute(run, SETTINGS)
+    qualities = {which: everything[which] for which in ("beam", "exact")}
+    assert everything["of_proved"] == {"sentences": 5, **qualities}
+    some = exact_search.compute(run, {**SETTINGS, "budget": 100})["of_proved"]
+    assert some["sentences"] == 4 and some["exact"] == some["beam"]
+    assert some["exact"]["empty"] == 0.0 and some["exact"]["length"] == 100.0
+    assert some["exact"]["chrf"] == pytest.approx(100.0)
+    assert everything["exact"]["chrf"] < 99
+
+
+def test_where_nothing_is_proved_there_is_no_quality_of_it(tmp_path, monkeypatch):
+    loaded = table_loaded(scores_table([WIDE], steps=202), [[C]])
+    monkeypatch.setattr(exact_search, "load", lambda run: loaded)
+    result = exact_search.compute(make_run(tmp_path), {**SETTINGS, "budget": 0})
+    assert result["proved"] == 0.0 and result["of_proved"] is None
+
+
 def test_budgets_end_with_that_of_the_settings(run, decoded):
     result = exact_search.compute(run, SETTINGS)
     assert result["by_budget"] == [

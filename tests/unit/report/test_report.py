@@ -211,6 +211,10 @@ def test_search_errors_and_model_errors(page):
         "95.0",
         "7.0",
     ]
+    row = page.row("exact_search_quality_of_proved", "softmax")
+    values = ["43.0", "42.5", "63.0", "62.5", "0.0", "3.1", "99.0", "96.0", "6.5"]
+    assert list(row.values())[1:] == values
+    assert "Each system has its own proved outputs" in page.text
 
 
 def points(page, name: str, system: str) -> list[list[float]]:
@@ -225,12 +229,29 @@ def test_gaps_are_shares_of_all_outputs(page):
     assert points(page, "exact_search_gaps", "softmax") == [pytest.approx(p) for p in expected]
 
 
-def test_where_all_is_proved_there_are_no_gaps(tmp_path):
+def page_with(tmp_path, result: dict):
+    """Of runs in which exact search found this."""
     runs = miniature.write_runs(tmp_path, systems=("softmax",))
-    result = {**miniature.exact_search("softmax"), "proved": 100.0, "gaps": []}
     for path in runs.glob(f"{DATASET}/softmax/*/analysis/exact_search.json"):
         miniature.write(path, miniature.answer("exact_search", result, split="test"))
-    page = text_of(runs)
+    return text_of(runs)
+
+
+@pytest.mark.parametrize(("gaps", "middle"), [([0.25, 0.75], "0.50"), ([1, 2, 9], "2.00")])
+def test_half_of_the_gaps_are_below_their_median(tmp_path, gaps, middle):
+    page = page_with(tmp_path, {**miniature.exact_search("softmax"), "gaps": gaps})
+    assert page.row("exact_search", "softmax")["Median gap of the others, nats"] == middle
+
+
+def test_where_nothing_is_proved_nothing_is_said_of_it(tmp_path):
+    result = {**miniature.exact_search("softmax"), "proved": 0.0, "of_proved": None}
+    page = page_with(tmp_path, result)
+    assert "exact_search_quality" in page.rows
+    assert "exact_search_quality_of_proved" not in page.rows
+
+
+def test_where_all_is_proved_there_are_no_gaps(tmp_path):
+    page = page_with(tmp_path, {**miniature.exact_search("softmax"), "proved": 100.0, "gaps": []})
     assert points(page, "exact_search_gaps", "softmax") == [[0, 100]]
     assert "could not be shown" not in page.text
 
@@ -244,14 +265,13 @@ def test_proofs_and_time_against_budget_and_length(page):
 
 
 def test_exact_search_of_version_0_2_had_no_times(tmp_path):
-    runs = miniature.write_runs(tmp_path, systems=("softmax",))
+    """Nor did it tell apart what is proved."""
     result = miniature.exact_search("softmax")
-    del result["by_budget"]
+    del result["by_budget"], result["of_proved"]
     for group in result["by_length"]:
         del group["time"]
-    for path in runs.glob(f"{DATASET}/softmax/*/analysis/exact_search.json"):
-        miniature.write(path, miniature.answer("exact_search", result, split="test"))
-    page = text_of(runs)
+    page = page_with(tmp_path, result)
+    assert "exact_search_quality_of_proved" not in page.rows
     assert "could not be shown" not in page.text and "figure-exact_search_budget" not in page.ids
     assert [row["proved, %"] for row in page.csv("exact_search_figure")] == ["100.0", "88.75"]
 
