@@ -10,6 +10,7 @@ from hand_made import EOS, A, B, make_run, scores_table, table_loaded
 
 from experiments.bench import bounds, exact_search
 from sparse_fairseq.generation.batch_search import BatchSearch
+from sparse_fairseq.generation.next_tokens import NextTokens
 
 EASY = {EOS: {A: 1.0}, A: {EOS: 1.0}}  # nothing is ever dropped
 # "a" begins best and ends worst: a beam of 1 would miss "b".
@@ -37,6 +38,24 @@ def test_a_search_without_bounds_finds_the_same_and_proves_less(loaded, tmp_path
         assert with_bounds[0]["tokens"].tolist() == without[0]["tokens"].tolist()
         assert with_bounds[0]["exhaustive"] == without[0]["exact"]
         assert "gap" in with_bounds[0] and "gap" not in without[0]
+
+
+def test_the_mass_is_part_of_what_bounds_cost(loaded, tmp_path, monkeypatch):
+    """Users forbid the empty translation: its probability is summed up only where there are
+    bounds."""
+    asked = []
+    best = NextTokens.best
+
+    def watched(self, *args, **kwargs):
+        answer = best(self, *args, **kwargs)
+        asked.append((self.settings.min_len, answer.closed is not None))
+        return answer
+
+    monkeypatch.setattr(NextTokens, "best", watched)
+    bounds.measure(make_run(tmp_path), "test", 3, rounds=1)
+    assert {min_len for min_len, _ in asked} == {1}
+    # Of the first step alone: when it warms up, and when it is measured.
+    assert sum(is_summed_up for _, is_summed_up in asked) == 2
 
 
 def test_a_row_of_what_bounds_cost(loaded, tmp_path, monkeypatch):
