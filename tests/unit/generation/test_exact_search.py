@@ -181,7 +181,9 @@ def test_states_stay_in_the_room_that_they_have(task, arch, nbest, monkeypatch):
     assert most > 4 * budget and fewer <= room + budget + 6 * 2 * 13
     for one, other in zip(free, bounded, strict=True):
         for a, b in zip(one[:nbest], other[:nbest], strict=True):
-            assert a["tokens"].tolist() == b["tokens"].tolist() and a["gap"] == b["gap"]
+            assert a["tokens"].tolist() == b["tokens"].tolist()
+            # Calls of other sizes round otherwise.
+            assert a["gap"] == pytest.approx(b["gap"], abs=1e-5)
             torch.testing.assert_close(a["attention"], b["attention"])
 
 
