@@ -249,14 +249,15 @@ class ExactSearch:
         score = total / length**ranking.len_penalty if ranking.normalize else total
         late = score <= self.worst[sentence]
         self._leave_out(sentence[late], total[late], length[late])
-        for i in (~late).nonzero()[0].tolist():
-            number = int(sentence[i])
-            known = self.sentences[number]
+        in_time = (~late).nonzero()[0].tolist()
+        for i in in_time:
+            known = self.sentences[int(sentence[i])]
             ended = Ended(int(node[i]), float(total[i]), int(length[i]), float(score[i]))
             if mass is not None or len(known.finished) < self._room:
                 known.add(ended)
             else:
                 known.add_to_full(ended)
+        for number in np.unique(sentence[in_time]).tolist():
             self._note_list(number)
 
     @property
