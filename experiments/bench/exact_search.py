@@ -165,7 +165,7 @@ def runs_of(parser: argparse.ArgumentParser, folder: Path) -> list[Run]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_arguments(parser, rounds=3)
-    parser.add_argument("--budgets", type=int, nargs="+", default=[400, 1000, 1500, EXACT_BUDGET])
+    parser.add_argument("--budgets", type=int, nargs="+", default=[400, 1000, 1400, EXACT_BUDGET])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path, help="default: beside the JSON")
     options = parser.parse_args()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .mixed_lengths import embedded, logits_of, position_table, reads_source_from_caches
 
-TOGETHER = 16  # rows of a sentence that share the keys and values of its source
+TOGETHER = 8  # rows of a sentence that share the keys and values of its source
 PARTS = 4  # of the rows, at most, that are as wide as their own longest prefix
 PART_ROWS = 32  # at least
 
