@@ -171,9 +171,14 @@ class Gradients:
     """Gradients of states, weights and bias: sums over blocks of rows of scale · (p − q)."""
 
     def __init__(self, layer: Layer, target: Target, wanted: Wanted, scale: Tensor) -> None:
-        self.h, self.weight, self.target = layer.h, layer.weight, target
+        self.weight, self.target = layer.weight, target
         self.dtype = dtype = compute_dtype(layer.h.dtype)
         self.scale = scale.to(dtype)
+        self.without = self.scale == 0  # rows that add nothing, even if they hold NaN
+        self.some_without = bool(self.without.any())
+        self.h = layer.h
+        if self.some_without:
+            self.h = self.h.masked_fill(self.without[:, None], 0.0)
         of_h, of_weight, of_bias = wanted.leaves
         self.of_h = torch.zeros_like(self.h, dtype=dtype) if of_h else None
         self.of_weight = torch.zeros_like(self.weight, dtype=dtype) if of_weight else None
@@ -207,6 +212,8 @@ class Gradients:
     def add_entries(self, rows: slice, row: Tensor, col: Tensor, value: Tensor) -> None:
         """p of some rows as a list; ``row`` counts from the first of them."""
         value, place = value.to(self.dtype), row + rows.start
+        if self.some_without:
+            value = value.masked_fill(self.without[place], 0.0)
         if bool(value.isnan().any()):
             self.poisoned.append(place[value.isnan()])
         value = value * self.scale[place]
@@ -257,6 +264,8 @@ class Gradients:
     def add_rows(self, rows: slice, value: Tensor) -> None:
         """p − q of some rows, which this may overwrite. Products are in the layer's dtype."""
         value = value.mul_(self.scale[rows, None])
+        if self.some_without:
+            value.masked_fill_(self.without[rows, None], 0.0)
         if self.of_bias is not None:
             self.of_bias += value.sum(0)
         value = value.to(self.h.dtype)

@@ -20,5 +20,6 @@ def rescale_kernel(
         for start in range(0, classes, BLOCK):
             at = (start + tl.arange(0, BLOCK)).to(tl.int64)
             grad = tl.load(grad_ptr + at, mask=at < classes, other=0.0).to(tl.float32)
-            grad = (grad * factor).to(grad_ptr.dtype.element_ty)
+            grad = tl.where(want != 0.0, grad * factor, 0.0)  # 0 · NaN
+            grad = grad.to(grad_ptr.dtype.element_ty)
             tl.store(grad_ptr + at, grad, mask=at < classes)

@@ -51,9 +51,9 @@ def in_support(p, counted_ptr, col, inside, COUNTED: tl.constexpr):
 
 @triton.jit
 def scaled_difference(p, hit, live, scale, peak, rest):
-    """scale · (p − q) for q = peak at the target and rest everywhere; 0 in rows that do not
-    count."""
-    return tl.where(live, scale * (p - tl.where(hit, peak + rest, rest)), 0.0)
+    """scale · (p − q) for q = peak at the target and rest everywhere; 0 in rows that do not count,
+    and where the scale is 0, even if p is NaN."""
+    return tl.where(live & (scale != 0.0), scale * (p - tl.where(hit, peak + rest, rest)), 0.0)
 
 
 @triton.jit

@@ -6,6 +6,7 @@ products of the layer give way to sums over few rows of weights and states. A ro
 non-zeros than a list holds goes the dense way, which the device decides, not the host.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -81,20 +82,20 @@ def linear_rows(
 ) -> tuple[Tensor, Sums]:
     """The fields of every row as ``loss_rows`` has them, and the gradients of Σ scale · loss.
 
-    scale [rows] is 0 for ignored rows. Within the chunks it is relative to its largest entry, so
-    that half precision keeps gradients that a mean makes small.
+    scale [rows] is 0 for rows without a gradient, ignored ones among them. Within the chunks it is
+    relative to its largest entry, so that half precision keeps gradients that a mean makes small.
     """
     rows, classes = len(h), len(weight)
     weight = weight.contiguous()
     buffer = launch.new_output(h, h.dtype, chunks(rows, classes)[0].stop if rows else 0, classes)
     if scale is None:
         parts = [
-            loss_rows(_chunk(h, weight, bias, rows_, buffer), _part(target, rows_), family,
+            loss_rows(_chunk(h, weight, bias, rows_, buffer=buffer), _part(target, rows_), family,
                       stats=stats, counted=counted)
             for rows_ in chunks(rows, classes)
         ]  # fmt: skip
         return _joined(parts, h), Sums(None, None, None)
-    h = h.masked_fill((target.index == target.ignore_index)[:, None], 0.0).contiguous()
+    states = h.masked_fill((scale == 0)[:, None], 0.0).contiguous()  # 0 · NaN in the sums
     largest = scale.abs().amax() if rows else scale.new_ones(())
     largest = largest.where(largest > 0, 1.0)
     relative = (scale / largest).float()
@@ -104,14 +105,15 @@ def linear_rows(
     ))  # fmt: skip
     by_lists = prefers_lists(classes) if lists is None else lists
     run = _listed_pass if by_lists else _dense_pass
-    parts = run(h, weight, bias, target, family, relative, sums, buffer, stats, counted)
+    chunk = functools.partial(_chunk, h, weight, bias, buffer=buffer)
+    parts = run(chunk, states, weight, target, family, relative, sums, stats, counted)
     for part in sums:
         if part is not None:
             part.mul_(largest)
     return _joined(parts, h), sums
 
 
-def _chunk(h, weight, bias, rows: slice, buffer: Tensor) -> Tensor:
+def _chunk(h, weight, bias, rows: slice, *, buffer: Tensor) -> Tensor:
     return _logits(h[rows], weight, bias, buffer[: rows.stop - rows.start])
 
 
@@ -123,11 +125,11 @@ def _joined(parts: list[Tensor], h: Tensor) -> Tensor:
     return torch.cat(parts) if parts else h.new_empty(0, 8, dtype=torch.float32)
 
 
-def _dense_pass(h, weight, bias, target, family, scale, sums, buffer, stats, counted):
+def _dense_pass(chunk, h, weight, target, family, scale, sums, stats, counted):
     """Three products for each chunk."""
     parts = []
     for rows in chunks(len(h), len(weight)):
-        logits = _chunk(h, weight, bias, rows, buffer)
+        logits = chunk(rows)
         parts.append(
             loss_rows(logits, _part(target, rows), family, stats=stats, counted=counted,
                       scale=scale[rows], out=logits)
@@ -144,14 +146,14 @@ def _dense_pass(h, weight, bias, target, family, scale, sums, buffer, stats, cou
     return parts
 
 
-def _listed_pass(h, weight, bias, target, family, scale, sums, buffer, stats, counted):
+def _listed_pass(chunk, h, weight, target, family, scale, sums, stats, counted):
     """One product for each chunk; then lists, and what did not fit into them."""
     parts = []
     for group in _slices(len(h), WAITING_ENTRIES // CAPACITY):
         lists = _new_lists(h[group])
         for rows in chunks(group.stop - group.start, len(weight)):
             place = slice(group.start + rows.start, group.start + rows.stop)
-            logits = _chunk(h, weight, bias, place, buffer)
+            logits = chunk(place)
             own = Lists(*(part[rows] for part in lists))
             parts.append(
                 loss_rows(logits, _part(target, place), family, stats=stats, counted=counted,

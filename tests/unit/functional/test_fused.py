@@ -265,6 +265,27 @@ def test_nan_reaches_the_gradients(name, reduction, broken):
     assert h.grad.isfinite().all() and weight.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("scale", [0.01, 3.0], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ["entmax", "alpha_relu"])
+def test_a_row_that_is_left_out_afterwards_has_no_gradient(name, scale):
+    """0 · NaN would reach all weights."""
+    h, weight, bias = layer(300, scale=scale, dtype=torch.float32)
+    y = targets(5, classes=300)
+    leaves = (h, weight, bias)
+
+    def gradients(rows):
+        loss = fused_loss(name, h[rows], weight, y[rows], 1.5, bias, reduction="none")
+        return torch.autograd.grad(torch.where(loss.isnan(), 0.0, loss).sum(), leaves)
+
+    others = [0, 2, 3, 4]
+    expected = gradients(others)
+    h.data[1, 0] = float("nan")
+    found = gradients(slice(None))
+    assert (found[0][1] == 0).all()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_statistics_are_those_of_the_plain_loss():
     h, weight, bias = layer(500, rows=(3, 4))
     y, counted = targets(3, 4, classes=500), torch.arange(500) % 498 != 1

@@ -209,6 +209,22 @@ def test_infinities_and_nan(name, alpha, classes):
     assert (loss[6:] == 0).all() and (grad[6:] == 0).all()
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["mean", "none"])
+@pytest.mark.parametrize("classes", [6, 3000])
+@pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.2), ("entmax", 1.5), ("alpha_relu", 1.5)])
+def test_a_row_that_nothing_depends_on_has_no_gradient(name, alpha, classes, late):
+    """Its loss is left out of the sum afterwards, or the sum of the total: 0 · NaN is 0 here."""
+    z = scores(4, classes, dtype=torch.float32)
+    z[1, 0] = NAN
+    z.requires_grad_()
+    y = torch.tensor([0, 1, 2, 3])
+    loss = loss_of(name, z, y, alpha, reduction="none" if late else "sum")
+    kept = torch.where(loss.isnan(), 0.0, loss)
+    (grad,) = torch.autograd.grad(kept.sum(), z)
+    assert kept.isfinite().all() and (grad[1] == 0).all() and grad.isfinite().all()
+    assert (grad[[0, 2, 3]] != 0).any(1).all() or not late
+
+
 @pytest.mark.parametrize("name", ["entmax", "alpha_relu"])
 def test_second_derivative_without_ignored_rows(name):
     z = torch.tensor([[1.0, 0.5, -1.0], [NAN, 0.0, 0.0]], dtype=torch.float64)
