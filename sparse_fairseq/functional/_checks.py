@@ -153,6 +153,15 @@ def classes_last(tensor: Tensor, dim: int) -> Tensor:
     return tensor if dim in (-1, tensor.dim() - 1) else tensor.movedim(dim, -1)
 
 
+def check_counted(counted: Tensor | None, classes: int) -> None:
+    """One flag for each class: kernels read as many, without a look at the shape."""
+    if counted is not None and (counted.shape != (classes,) or counted.dtype != torch.bool):
+        raise ValueError(
+            f"counted must be bool of shape ({classes},), got {counted.dtype} of shape "
+            f"{tuple(counted.shape)}"
+        )
+
+
 def class_weight(weight: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
     """One weight for each class, as cross_entropy takes them."""
     if weight.shape != (classes,):

@@ -53,6 +53,7 @@ class Rows(NamedTuple):
 
 def read_target(target: Tensor, shape: torch.Size, options: Options) -> Rows:
     """q for scores of ``shape``, classes last; and how much each row counts."""
+    _checks.check_counted(options.counted, shape[-1])
     q, live = _target_and_live(target, shape, options)
     wide = torch.float32 if target.device.type == "mps" else torch.float64
     counts = live.to(wide)

@@ -35,7 +35,9 @@ from ._math import CORRECT, LOSS, SCORE, SUPPORT, TOTAL
 from .launch import row_eps
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-IGNORED = -1  # the index of rows that do not count
+# The index of rows that do not count: none that a target has by accident, as −1, which is no class
+# and makes its row NaN.
+IGNORED = -(1 << 62)
 # Not float16: a gradient that is made before its upstream gradient, which scales the loss, would
 # be lost in what float16 cannot hold.
 ONE_PASS = (torch.float32, torch.bfloat16)
@@ -79,6 +81,11 @@ def _numbers(mapping: Mapping, target: Target) -> tuple[float, float | None, flo
     return mapping.alpha, tau, target.smoothing, IGNORED
 
 
+def _flags(wanted: Wanted) -> Tensor | None:
+    """Of classes, side by side: the kernels have no stride for them."""
+    return None if wanted.counted is None else wanted.counted.contiguous()
+
+
 def _stats(fields: Tensor, wanted: Wanted) -> RowStats | None:
     if not wanted.stats:
         return None
@@ -113,7 +120,7 @@ def losses(z: Tensor, mapping: Mapping, target: Target, live: Tensor, wanted: Wa
     if wanted.gradient and wanted.scale is not None and z.dtype in ONE_PASS:
         scale = wanted.scale.float()
     fields, grad = ops.loss_rows(
-        z, index, scale, wanted.counted, *_numbers(mapping, target), wanted.stats
+        z, index, scale, _flags(wanted), *_numbers(mapping, target), wanted.stats
     )
     notes = None if scale is None else _Waiting(grad, scale)
     return Losses(fields[:, LOSS.value], None, _stats(fields, wanted), (index, fields), notes)
@@ -180,7 +187,7 @@ def _layer_pass(
 ) -> tuple[Tensor, list[Tensor | None]]:
     needs = list(wanted.leaves)
     fields, *gradients = ops.linear_rows(
-        *layer, index, None if scale is None else scale.float(), wanted.counted,
+        *layer, index, None if scale is None else scale.float(), _flags(wanted),
         *_numbers(mapping, target), wanted.stats, needs,
     )  # fmt: skip
     return fields, [part if need else None for part, need in zip(gradients, needs, strict=True)]

@@ -5,8 +5,9 @@ import torch
 from triton.runtime.interpreter import interpreter_builder
 
 from sparse_fairseq import functional as sf
-from sparse_fairseq.functional import _routes
+from sparse_fairseq.functional import _routes, losses
 from sparse_fairseq.functional._problem import AlphaReLUMapping, EntmaxMapping
+from sparse_fairseq.functional._triton import linear
 
 Y = torch.tensor([[3, -100], [7, 0]])
 
@@ -97,6 +98,20 @@ def test_fused_losses(route, loads, name, reduction, dtype):
     assert loads[0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", ["alpha_relu", "entmax"])
+def test_fused_losses_of_a_large_vocabulary(route, loads, monkeypatch, name, reduction, dtype):
+    """Lists, for one row that has room in them and one that has not."""
+    monkeypatch.setattr(linear, "LISTS_FROM", 30)
+    monkeypatch.setattr(linear, "CAPACITY", 8)
+    ran = []
+    listed = linear._listed_pass
+    monkeypatch.setattr(linear, "_listed_pass", lambda *rest: ran.append(1) or listed(*rest))
+    test_fused_losses(route, loads, name, reduction, dtype)
+    assert ran
+
+
 @pytest.mark.parametrize("name", MAPPINGS)
 def test_mappings(route, loads, name):
     assert_same(route, MAPPINGS[name], scores(5, 7))
@@ -123,6 +138,65 @@ def test_statistics(route, name):
     for one, other in zip(stats, want, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one[live], other[live])
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_statistics_of_classes_that_do_not_lie_side_by_side(route, name):
+    counted = (torch.arange(60) % 7 > 3)[::2]
+    assert not counted.is_contiguous()
+    z = scores(2, 2, 30)
+    found, want = (
+        CALLS[name](z, return_stats=True, counted=flags)[1].support
+        for flags in (counted, counted.clone(memory_format=torch.contiguous_format))
+    )
+    assert torch.equal(found, want) and not torch.equal(
+        want, CALLS[name](z, return_stats=True, counted=~counted.contiguous())[1].support
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1, -2, 30, -(2**63)])
+@pytest.mark.parametrize("name", [*CALLS, "linear_entmax_loss", "linear_alpha_relu_loss"])
+def test_a_target_that_is_no_class_is_nan(route, monkeypatch, name, wrong):
+    """As on a device, where nothing looks at targets. −1 may be one that somebody forgot."""
+    monkeypatch.setattr(losses, "may_look", lambda tensor: False)
+    y = torch.tensor([wrong, 3, -100])
+    h, weight = scores(3, 4), scores(30, 4)
+    if name in CALLS:
+        leaf = scores(3, 30).requires_grad_()
+        monkeypatch.setattr(f"{__name__}.Y", y)
+        loss = CALLS[name](leaf, reduction="none")
+    else:
+        leaf, tau = h.requires_grad_(), () if "entmax" in name else (0.2,)
+        loss = getattr(sf, name)(h, weight, y, 1.5, *tau, reduction="none")
+    (grad,) = torch.autograd.grad(loss.sum(), leaf)
+    assert loss.isnan().tolist() == [True, False, False] and loss[2] == 0
+    assert grad.isnan().all(1).tolist() == [True, False, False] and (grad[2] == 0).all()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_row_that_nothing_depends_on(route, name):
+    """0 · NaN is 0 in a gradient: of a row that is left out afterwards, of a sum, of the layer."""
+    z = scores(2, 2, 30)
+    z[0, 0, 5] = float("nan")
+    z.requires_grad_()
+    for reduction in ("none", "sum"):
+        loss = CALLS[name](z, reduction=reduction)
+        (grad,) = torch.autograd.grad(torch.where(loss.isnan(), 0.0, loss).sum(), z)
+        assert grad.isfinite().all() and not grad[0, 0].any()
+        assert grad[1].any() == (reduction == "none")
+
+
+@pytest.mark.parametrize("lists", [False, True], ids=["products", "lists"])
+def test_a_state_that_nothing_depends_on(route, lists, monkeypatch):
+    monkeypatch.setattr(linear, "LISTS_FROM", 10 if lists else 100)
+    h, weight = scores(2, 2, 4), scores(30, 4).requires_grad_()
+    h[0, 0, 1] = float("nan")
+    h.requires_grad_()
+    loss = sf.linear_alpha_relu_loss(h, weight, Y, 1.5, 0.2, reduction="none")
+    kept = torch.where(loss.isnan(), 0.0, loss).sum()
+    of_h, of_weight = torch.autograd.grad(kept, (h, weight))
+    assert of_h.isfinite().all() and not of_h[0, 0].any() and of_h[1].any()
+    assert of_weight.isfinite().all() and of_weight.any()
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -389,6 +389,9 @@ def test_wrong_arguments_are_named():
         sf.alpha_relu_loss(z, torch.tensor([0, 1]), 1.0, 0.1)
     with pytest.raises(ValueError, match="alpha of shape"):
         sf.entmax_loss(z, torch.tensor([0, 1]), torch.ones(3) * 1.5)
+    for wrong in (torch.ones(4, dtype=torch.bool), torch.ones(5), torch.ones(1, 5) > 0):
+        with pytest.raises(ValueError, match=r"counted must be bool of shape \(5,\)"):
+            sf.entmax_loss(z, torch.tensor([0, 1]), return_stats=True, counted=wrong)
     with pytest.raises(ValueError, match="counted.*return_stats"):
         sf.entmax_loss(z, torch.tensor([0, 1]), counted=torch.ones(5, dtype=torch.bool))
 
