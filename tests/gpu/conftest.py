@@ -41,7 +41,7 @@ def small_blocks(monkeypatch):
     """Rows of 100 classes are long ones: no tiles, several blocks."""
     from sparse_fairseq.functional._triton import launch
 
-    monkeypatch.setattr(launch, "LONGEST_TILE", {"product": 0, "power": 0})
+    monkeypatch.setattr(launch, "LONGEST_TILE", dict.fromkeys(launch.LONGEST_TILE, 0))
     monkeypatch.setattr(launch, "LONGEST_MAPPING_TILE", 0)
     sizes = dict.fromkeys(launch.LONGEST_BLOCK, 32) | {"double": 16}
     monkeypatch.setattr(launch, "LONGEST_BLOCK", sizes)

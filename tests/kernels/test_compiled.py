@@ -4,6 +4,7 @@ nothing, fits into shared memory, and loads and stores as many bits at a time as
 import functools
 import gc
 import itertools
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import triton
 from absent_device import TARGETS, AbsentDevice, compiled_kernels, forget_compiled, resources
 
 from sparse_fairseq.functional._triton import (
+    IGNORED,
     _alpha_relu,
     _entmax,
     _lists,
@@ -37,20 +39,39 @@ ENTMAX = [Family(alpha) for alpha in (1.5, 2.0, 1.2)]
 LONG = 32_768
 
 
-def losses(dtype, family: Family, classes: int, everything: bool = True) -> None:
-    """One pass, and the backward pass from the scores."""
+class Call(NamedTuple):
+    """What a loss is asked for beside its value."""
+
+    gradient: bool = True
+    stats: bool = False
+    smoothing: float = 0.0
+
+    def options(self, classes: int) -> dict:
+        """Flags of classes go with statistics, as in the criteria."""
+        counted = torch.ones(classes, dtype=torch.bool) if self.stats else None
+        return {"stats": self.stats, "counted": counted}
+
+    def target(self) -> Target:
+        return Target(torch.zeros(ROWS, dtype=torch.int64), IGNORED, self.smoothing)
+
+
+PLAIN = Call()
+VALUE = Call(gradient=False)  # no_grad, reduction="none", float16, torch.compile
+CRITERION = Call(stats=True)
+VALIDATION = Call(gradient=False, stats=True)
+SMOOTHED = Call(smoothing=0.1)
+EVERYTHING = Call(stats=True, smoothing=0.1)
+
+
+def losses(dtype, family: Family, classes: int, call: Call = PLAIN) -> None:
+    """One pass, and (of a plain call) the backward pass from the scores."""
     z = torch.empty(ROWS, classes, dtype=dtype)
-    target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.1 * everything)
-    counted = torch.ones(classes, dtype=torch.bool) if everything else None
-    options = {"stats": everything, "counted": counted, "scale": torch.ones(1), "out": z}
-    fields = launch.loss_rows(z, target, family, **options)
-    launch.loss_gradient(z, target, family, fields, options["scale"])
-
-
-def values(dtype, family: Family, classes: int) -> None:
-    """Without a gradient, as in validation."""
-    target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.0)
-    launch.loss_rows(torch.empty(ROWS, classes, dtype=dtype), target, family, stats=True)
+    options = call.options(classes)
+    if call.gradient:
+        options |= {"scale": torch.ones(1), "out": z}
+    fields = launch.loss_rows(z, call.target(), family, **options)
+    if call == PLAIN:
+        launch.loss_gradient(z, call.target(), family, fields, options["scale"])
 
 
 def mapping(dtype, alpha: float | None, keys: int) -> None:
@@ -60,58 +81,71 @@ def mapping(dtype, alpha: float | None, keys: int) -> None:
     launch.entmax_gradients(p, p, alpha, eps, alpha is None)
 
 
-def layer(dtype, family: Family, everything: bool = True, classes: int = 4096) -> None:
+def layer(dtype, family: Family, call: Call = PLAIN, classes: int = 4096) -> None:
     """Lists; the products of smaller vocabularies launch what ``losses`` does."""
     h, weight = (torch.zeros(size, 64, dtype=dtype) for size in (ROWS, classes))
-    target = Target(torch.zeros(ROWS, dtype=torch.int64), -100, 0.1 * everything)
-    counted = torch.ones(classes, dtype=torch.bool) if everything else None
-    options = {"stats": everything, "counted": counted, "lists": True, "needs": (True, True, True)}
-    linear.linear_rows(h, weight, None, target, family, scale=torch.ones(ROWS), **options)
+    options = call.options(classes) | {"lists": True, "needs": (True, True, True)}
+    linear.linear_rows(h, weight, None, call.target(), family, scale=torch.ones(ROWS), **options)
 
 
 def rescaling(dtype, classes: int) -> None:
     launch.rescale_(torch.empty(ROWS, classes, dtype=dtype), torch.ones(1), torch.ones(1))
 
 
+EXTREME_WIDTHS = (64, 8192, 16_384, LONG)
 LOSS_WIDTHS = (*launch.LOSS_TILES, LONG)
 MAPPING_WIDTHS = (*launch.MAPPING_TILES, LONG)
 BLOCKS = (launch.SHORT_BLOCK, launch.LONGEST_BLOCK["alpha_relu"])
 
 
-def configurations(losses_less: int, keys_less: int, cover: bool = False) -> dict[str, list]:
-    """What is launched, by parts: every width and every kind of α that the launchers know; or
-    (``cover``) the narrowest and the widest tile and block for each. Some classes or keys less:
-    rows that are not aligned."""
-    blocks = BLOCKS[1:] if cover else BLOCKS
-    widths = (64, 8192, 16_384, LONG) if cover else LOSS_WIDTHS
-    keys = (32, launch.LONGEST_MAPPING_TILE, LONG) if cover else MAPPING_WIDTHS
+def of_losses(families, widths, less: int, *calls: Call) -> list:
+    return [
+        functools.partial(losses, family=family, classes=classes - less, call=call)
+        for family, classes, call in itertools.product(families, widths, calls)
+    ]
 
-    def of(families, widths_) -> list:
-        return [
-            functools.partial(losses, family=family, classes=classes - losses_less)
-            for family, classes in itertools.product(families, widths_)
-        ]
 
+def of_layers(*calls: Call) -> list:
+    """Those with a gradient: without it nothing is listed."""
+    return [
+        functools.partial(layer, family=family, call=call)
+        for call in calls
+        if call.gradient
+        for family in (*RELU, *ENTMAX)
+    ]
+
+
+def configurations(losses_less: int, keys_less: int) -> dict[str, list]:
+    """What is launched, by parts: every width and every kind of α that the launchers know, for a
+    loss that is asked for nothing else; the narrowest and the widest tile and block of each for the
+    criteria's call and for a value alone. Some classes or keys less: rows that are not aligned."""
+    often = (CRITERION, VALUE)
     return {
-        "alpha_relu_loss": of(RELU, blocks),
-        "entmax_loss": of(ENTMAX, widths),
-        "entmax": [
-            functools.partial(mapping, alpha=alpha, keys=width - keys_less)
-            for alpha in (1.5, 2.0, 1.2, None)
-            for width in keys
-        ],
-        "layer": [functools.partial(layer, family=family) for family in (*RELU, *ENTMAX)],
+        "alpha_relu_loss": of_losses(RELU, BLOCKS, losses_less, PLAIN)
+        + of_losses(RELU, BLOCKS[1:], losses_less, *often),
+        "entmax_loss": of_losses(ENTMAX, LOSS_WIDTHS, losses_less, PLAIN)
+        + of_losses(ENTMAX, EXTREME_WIDTHS, losses_less, *often),
+        "entmax": of_mapping(MAPPING_WIDTHS, keys_less),
+        "layer": of_layers(PLAIN, CRITERION),
         "rescaling": [
-            functools.partial(rescaling, classes=classes - losses_less) for classes in blocks
+            functools.partial(rescaling, classes=classes - losses_less) for classes in BLOCKS
         ],
     }
 
 
+def of_mapping(widths, less: int) -> list:
+    return [
+        functools.partial(mapping, alpha=alpha, keys=width - less)
+        for alpha in (1.5, 2.0, 1.2, None)
+        for width in widths
+    ]
+
+
 # Of each part: its configurations for a target and a dtype, and its kernels.
 PARTS = {
-    "alpha_relu_loss": (16, {"alpha_relu_loss_kernel", "alpha_relu_gradient_kernel"}),
+    "alpha_relu_loss": (24, {"alpha_relu_loss_kernel", "alpha_relu_gradient_kernel"}),
     "entmax_loss": (
-        26,
+        48,
         {"entmax_loss_tile_kernel", "entmax_loss_blocks_kernel", "entmax_gradient_kernel"},
     ),
     "entmax": (
@@ -123,7 +157,7 @@ PARTS = {
             "entmax_backward_blocks_kernel",
         },
     ),
-    "layer": (11, {"alpha_relu_loss_kernel", "entmax_loss_blocks_kernel", *OF_LISTS}),
+    "layer": (18, {"alpha_relu_loss_kernel", "entmax_loss_blocks_kernel", *OF_LISTS}),
     "rescaling": (2, {"rescale_kernel"}),
 }
 
@@ -173,7 +207,7 @@ def check_width(compiled, found, target: str, dtype) -> None:
         return
     want = score_bits(compiled, target, dtype)
     # Beside the scores there are numbers of a row, 32 bits, and class indices, 64.
-    others = {64} if dtype == torch.float32 else {32, 64}
+    others = ({64} if dtype == torch.float32 else {32, 64}) - {want}
     if options_of(compiled).get("WRITE") != VALUE_ONLY.value:
         assert max(found.stores - others) == want, (found, want)
         assert dtype == torch.float32 or found.stores <= {want, 32}, (found, want)
@@ -236,31 +270,21 @@ def test_no_kernel_is_forgotten():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_defaults(target, dtype, part):
-    """Vocabularies that are padded as fairseq does; sentences of any length; statistics and
-    smoothing. float16 is compiled like bfloat16: a kernel's code has a dtype in loads and stores
-    alone."""
+    """Vocabularies that are padded as fairseq does; sentences of any length. float16 is compiled
+    like bfloat16: a kernel's code has a dtype in loads and stores alone."""
     launches = configurations(losses_less=0, keys_less=3)[part]
     names = check(target, launches, dtype)
     assert (len(names), set(names)) == PARTS[part]
 
 
-def together(parts: dict[str, list]) -> list:
-    return list(itertools.chain(*parts.values()))
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("target", TARGETS)
-def test_float16_and_what_is_not_asked_for(target):
-    """No statistics, no smoothing, no gradient, and sentences of padded length."""
-    plain = [
-        functools.partial(run, family=family, classes=classes)
-        for families, widths in ((RELU, BLOCKS[1:]), (ENTMAX, (64, 8192, 16_384, LONG)))
-        for family, classes in itertools.product(families, widths)
-        for run in (functools.partial(losses, everything=False), values)
-    ]
-    plain += [functools.partial(layer, family=one, everything=False) for one in (*RELU, *ENTMAX)]
-    launches = together(configurations(losses_less=0, keys_less=0, cover=True))
-    assert set(check(target, [*launches, *plain], torch.float16)) == KERNELS
+def test_all_that_a_loss_can_be_asked_for(target, dtype):
+    """Statistics and smoothing, with a gradient and without, in every width."""
+    calls = (CRITERION, VALUE, VALIDATION, SMOOTHED, EVERYTHING)
+    launches = of_losses(RELU, BLOCKS, 0, *calls) + of_losses(ENTMAX, LOSS_WIDTHS, 0, *calls)
+    assert check(target, [*launches, *of_layers(*calls)], dtype)
 
 
 @pytest.mark.slow
@@ -268,5 +292,19 @@ def test_float16_and_what_is_not_asked_for(target):
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_other_alignment(target, dtype):
     """Vocabularies that are not padded, and sentences that are."""
-    launches = together(configurations(losses_less=3, keys_less=0))
-    assert set(check(target, launches, dtype)) == KERNELS
+    calls = (CRITERION, VALUE, VALIDATION, SMOOTHED, EVERYTHING)
+    launches = itertools.chain(*configurations(losses_less=3, keys_less=0).values())
+    others = of_losses(RELU, BLOCKS[1:], 3, *calls) + of_losses(ENTMAX, LOSS_WIDTHS, 3, *calls)
+    assert set(check(target, [*launches, *others], dtype)) == KERNELS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_float16(target):
+    """The narrowest and the widest, and sentences of padded length."""
+    calls = (PLAIN, CRITERION, VALUE)
+    launches = of_losses(RELU, BLOCKS[1:], 0, *calls)
+    launches += of_losses(ENTMAX, EXTREME_WIDTHS, 0, *calls) + of_layers(*calls)
+    launches += of_mapping((32, launch.LONGEST_MAPPING_TILE, LONG), 0)
+    launches += configurations(0, 0)["rescaling"]
+    assert set(check(target, launches, torch.float16)) == KERNELS

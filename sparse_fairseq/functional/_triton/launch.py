@@ -20,11 +20,12 @@ from ._math import DENSE, FIELDS, LINEAR, LISTED, POWER, SQUARE, VALUE_ONLY
 
 # A kernel is compiled for each of these widths, so there are few: columns without a class cost
 # registers, but no traffic. Rows up to LONGEST_TILE classes stay in registers (16 scores a thread
-# at most; powers that are no products need more registers beside). Attention has the short rows:
+# at most; powers that are no products need more registers beside, and so do addresses of single
+# scores where rows are not aligned). Attention has the short rows:
 # fairseq's longest sentences have 1,024 tokens unless it is told otherwise.
 LOSS_TILES = (64, 256, 1024, 4096, 8192, 16_384)
 MAPPING_TILES = (32, 64, 128, 256, 512, 1024, 4096)
-LONGEST_TILE = {"product": 16_384, "power": 8_192}
+LONGEST_TILE = {"product": 16_384, "power": 8_192, "power, not aligned": 4_096}
 LONGEST_MAPPING_TILE = 4096
 TILE_ELEMENTS = 1024  # several rows share a program up to this many scores
 THREAD_ELEMENTS = 16
@@ -34,8 +35,8 @@ ENOUGH_THREADS = 384
 MULTIPROCESSOR_REGISTERS = 65_536
 SHORT_BLOCK = 512
 LONGEST_BLOCK = {
-    "alpha_relu": 2048, "alpha_relu_lists": 1024, "double": 1024, "entmax": 4096, "power": 2048,
-    "power_loss": 1024,
+    "alpha_relu": 2048, "alpha_relu_lists": 1024, "double": 1024, "double_lists": 512,
+    "entmax": 4096, "power": 2048, "power_loss": 1024,
 }  # fmt: skip
 # Where rows begin at multiples of this, threads load and store 16 bytes at once. fairseq pads
 # vocabularies to it.
@@ -129,23 +130,13 @@ def most_registers(num_warps: int) -> int:
     return MULTIPROCESSOR_REGISTERS // (programs * threads) // 8 * 8
 
 
-def resources(num_warps: int, crowded: bool) -> dict[str, int]:
-    """Options of a launch. ``crowded``: ptxas would spill while registers are left. AMD's compiler
+def resources(num_warps: int, crowded: bool = True) -> dict[str, int]:
+    """Options of a launch. ``crowded``: ptxas might spill while registers are left. AMD's compiler
     does not, and has no such option."""
     options = {"num_warps": num_warps}
     if crowded and not triton.knobs.runtime.interpret and _target().backend == "cuda":
         options["maxnreg"] = most_registers(num_warps)
     return options
-
-
-def _flagged(options: dict) -> bool:
-    """Flags of classes together with label smoothing."""
-    return options.get("SMOOTH", False) and options.get("COUNTED", False)
-
-
-def _crowded(options: dict) -> bool:
-    """Entmax with powers that are no products has too few registers, too."""
-    return options["KIND"] == POWER or _flagged(options)
 
 
 def _warp_size() -> int:
@@ -178,12 +169,22 @@ def in_units(*sizes: int) -> tuple[int, tuple[int, ...]]:
     return unit, tuple(size // unit for size in sizes)
 
 
-def fits_tile(classes: int, kind) -> bool:
-    return classes <= LONGEST_TILE["power" if kind == POWER else "product"]
+def fits_tile(classes: int, kind, unit: int) -> bool:
+    if kind != POWER:
+        return classes <= LONGEST_TILE["product"]
+    return classes <= LONGEST_TILE["power" if unit == ALIGNMENT else "power, not aligned"]
 
 
 def entmax_block(classes: int, kind) -> int:
     return block_size(classes, "power" if kind == POWER else "entmax")
+
+
+def entmax_loss_block(classes: int, options: dict) -> int:
+    """Losses need more registers than the mapping; powers and addresses of single scores, too."""
+    lists = options["WRITE"] == LISTED
+    if options["KIND"] == POWER:
+        return block_size(classes, "power" if lists else "power_loss")
+    return block_size(classes, "power" if lists and options["ALIGNED"] == 1 else "entmax")
 
 
 def _halves(value: float) -> tuple[float, float]:
@@ -230,34 +231,32 @@ def loss_rows(
         "ALIGNED": unit,
     }
     with torch.cuda.device_of(z):
-        if family.tau is None and lists is None and fits_tile(classes, options["KIND"]):
+        if family.tau is None and lists is None and fits_tile(classes, options["KIND"], unit):
             height, block = tile_shape(classes, LOSS_TILES)
             num_warps = loss_tile_warps(height, block, options)
             _entmax.entmax_loss_tile_kernel[(triton.cdiv(rows, height),)](
                 *tensors, *strides, rows, units, family.eps, *last, **options,
-                ROWS=height, BLOCK=block, **resources(num_warps, _crowded(options)),
+                ROWS=height, BLOCK=block, **resources(num_warps),
             )  # fmt: skip
             return fields
         tensors += lists or (None, None, None)
         options["CAPACITY"] = 0 if lists is None else lists.col.shape[1]
         if family.tau is None:
-            block = entmax_block(classes, options["KIND"])
-            if lists is None and options["KIND"] == POWER:
-                block = block_size(classes, "power_loss")
+            block = entmax_loss_block(classes, options)
             _entmax.entmax_loss_blocks_kernel[(rows,)](
                 *tensors, *strides, units, family.eps, *last, **options,
-                BLOCK=block, **resources(warps(block * 2), _crowded(options)),
+                BLOCK=block, **resources(warps(block * 2)),
             )  # fmt: skip
         else:
             # Lists need many registers: two small programs instead of a large one have enough. In
-            # float64 nothing but all that there are is enough.
-            crowded = _flagged(options) if lists is None else not family.double
-            kind = "alpha_relu" if lists is None else "alpha_relu_lists"
-            block = block_size(classes, "double" if family.double else kind)
+            # float64 a thread has half as many scores, too.
+            kind = "double" if family.double else "alpha_relu"
+            block = block_size(classes, kind if lists is None else f"{kind}_lists")
+            threads_for = block * (4 if lists is not None and family.double else 2)
             numbers = (*_halves(family.eps), *_halves(family.tau))
             _alpha_relu.alpha_relu_loss_kernel[(rows,)](
                 *tensors, *strides, units, *numbers, *last, **options,
-                BLOCK=block, DOUBLE=family.double, **resources(warps(block * 2), crowded),
+                BLOCK=block, DOUBLE=family.double, **resources(warps(threads_for)),
             )  # fmt: skip
     return fields
 
@@ -335,13 +334,13 @@ def entmax_rows(z: Tensor, alpha: float | None, eps: Tensor | None) -> Tensor:
             block = entmax_block(classes, options["KIND"])
             _entmax.entmax_blocks_kernel[(rows,)](
                 *arguments, **options, BLOCK=block,
-                **resources(warps(block * 2), _crowded(options)),
+                **resources(warps(block * 2), kind == POWER),
             )  # fmt: skip
         else:
             height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_tile_kernel[(triton.cdiv(rows, height),)](
                 *arguments, **options, ROWS=height, BLOCK=block,
-                **resources(tile_warps(height * block), _crowded(options)),
+                **resources(tile_warps(height * block), kind == POWER),
             )  # fmt: skip
     return out
 
@@ -365,12 +364,12 @@ def entmax_gradients(
             block = entmax_block(classes, options["KIND"])
             _entmax.entmax_backward_blocks_kernel[(rows,)](
                 *arguments, **options, BLOCK=block,
-                **resources(warps(block * 2), _crowded(options)),
+                **resources(warps(block * 2), kind == POWER),
             )  # fmt: skip
         else:
             height, block = tile_shape(classes, MAPPING_TILES)
             _entmax.entmax_backward_tile_kernel[(triton.cdiv(rows, height),)](
                 *arguments, **options, ROWS=height, BLOCK=block,
-                **resources(tile_warps(height * block), _crowded(options)),
+                **resources(tile_warps(height * block), kind == POWER),
             )  # fmt: skip
     return out, slope

@@ -27,7 +27,7 @@ def canaries(monkeypatch):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Rows of 100 classes are long ones: no tiles, several blocks."""
-    monkeypatch.setattr(launch, "LONGEST_TILE", {"product": 0, "power": 0})
+    monkeypatch.setattr(launch, "LONGEST_TILE", dict.fromkeys(launch.LONGEST_TILE, 0))
     monkeypatch.setattr(launch, "LONGEST_MAPPING_TILE", 0)
     sizes = dict.fromkeys(launch.LONGEST_BLOCK, 32) | {"double": 16}
     monkeypatch.setattr(launch, "LONGEST_BLOCK", sizes)
