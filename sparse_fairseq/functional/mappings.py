@@ -35,8 +35,11 @@ class _Entmax(torch.autograd.Function):
         alpha = ctx.mapping.with_alpha(alpha_rows).alpha
         for_alpha = ctx.needs_input_grad[1]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            # Kernels keep p in half precision.
+            dtype, wide = p.dtype, _checks.compute_dtype(p.dtype)
+            p, grad = p.to(wide), grad.to(wide)
             grad_alpha = _tsallis.entmax_alpha_vjp(p, grad, alpha) if for_alpha else None
-            return _tsallis.entmax_vjp(p, grad, alpha), grad_alpha, None, None
+            return _tsallis.entmax_vjp(p, grad, alpha).to(dtype), grad_alpha, None, None
         return *route(ctx.route).entmax_backward(p, grad, alpha, for_alpha), None, None
 
     @staticmethod

@@ -87,8 +87,11 @@ class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
             scores = scores + F.pad(of_heads, (0, scores.shape[-1] - of_heads.shape[-1]))
         if before_softmax:
             return scores, v
+        dtype = scores.dtype
+        if need_weights:  # returned in float32, as fairseq's are
+            scores = scores.to(torch.promote_types(dtype, torch.float32))
         weights = self._weights(scores)  # [batch * heads, queries, keys]
-        attended = self._attend(self.dropout_module(weights.type_as(scores)), v)
+        attended = self._attend(self.dropout_module(weights.to(dtype)), v)
         length, batch = query.shape[:2]
         attended = attended.transpose(0, 1).reshape(length, batch, self.embed_dim)
         if not need_weights:
@@ -97,8 +100,7 @@ class SparseMultiheadAttention(KeepsAlpha, MultiheadAttention):
         return self.out_proj(attended), by_head if need_head_weights else by_head.mean(0)
 
     def _weights(self, scores: Tensor) -> Tensor:
-        """In float32 at least, whatever the scores are."""
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        """In the scores' dtype, but computed in float32 at least: kernels widen what they read."""
         alpha = self.alpha
         if isinstance(alpha, float):
             return sf.entmax(scores, alpha)

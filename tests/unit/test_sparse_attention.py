@@ -8,6 +8,7 @@ import torch
 from fairseq.modules import MultiheadAttention
 
 import sparse_fairseq
+from sparse_fairseq import functional as sf
 from sparse_fairseq.functional import reference
 from sparse_fairseq.modules import LEARNED, AnotherAlpha, SparseMultiheadAttention
 
@@ -212,6 +213,23 @@ def test_a_fully_masked_row_attends_to_nothing(alpha, need_weights):
     out.sum().backward()
     gradients = [x.grad, *(parameter.grad for parameter in module.parameters())]
     assert out.isfinite().all() and all(grad.isfinite().all() for grad in gradients)
+
+
+@pytest.mark.parametrize("alpha", [1.5, LEARNED])
+def test_entmax_gets_half_precision_as_it_is(alpha, monkeypatch):
+    """Kernels widen what they read: casts would be passes more. Weights for a user are float32."""
+    seen = []
+    entmax = sf.entmax
+
+    def noted(z, *rest):
+        seen.append(z.dtype)
+        return entmax(z, *rest)
+
+    monkeypatch.setattr(sf, "entmax", noted)
+    module, x = attention(alpha, dtype=torch.bfloat16), states(dtype=torch.bfloat16)
+    module(x, x, x, need_weights=False)
+    module(x, x, x)
+    assert seen == [torch.bfloat16, torch.float32]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

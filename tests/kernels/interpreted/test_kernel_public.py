@@ -218,6 +218,19 @@ def test_second_derivatives_are_torch_operations(route):
     torch.testing.assert_close(second, torch.autograd.grad(grad.square().sum(), z)[0])
 
 
+@pytest.mark.parametrize("alpha", [1.3, 1.5, 2.0])
+def test_first_derivatives_with_a_graph_are_computed_in_float32(route, alpha):
+    """Of p in bfloat16, they are rounded once, as the kernel's are."""
+    z, upstream = scores(6, 40, dtype=torch.bfloat16).requires_grad_(), scores(6, 40)
+    p = sf.entmax(z, alpha)
+    upstream = upstream.bfloat16()
+    (plain,) = torch.autograd.grad(p, z, upstream, retain_graph=True)
+    (graph,) = torch.autograd.grad(p, z, upstream, create_graph=True)
+    assert graph.requires_grad and graph.dtype == torch.bfloat16
+    step = 2.0 ** (plain.float().abs().clamp(min=1e-6).log2().floor() - 7)
+    assert ((graph.float() - plain.float()).abs() <= step).all()
+
+
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
