@@ -9,10 +9,10 @@ triton   ``_triton/``            kernels, for the calls that they say they serve
 ======== ======================= ==================================================================
 
 ``SPARSE_FAIRSEQ_ROUTE`` is ``auto`` (the default), ``host``, ``device`` or ``triton``. ``auto``
-takes host for CPU tensors; device for CPU tensors inside of ``torch.compile``; elsewhere triton
-where it serves the call and device where not. It never imports ``_triton`` for CPU tensors.
-``triton`` takes the kernels for tensors of any device (``TRITON_INTERPRET=1`` runs them on the CPU)
-and device for the calls that they do not serve.
+takes host for CPU tensors; device for CPU tensors inside of ``torch.compile``; for CUDA tensors
+(ROCm's are some, too) triton where it serves the call and device where not; device for all others.
+It never imports ``_triton`` for CPU tensors. ``triton`` takes the kernels for tensors of any device
+(``TRITON_INTERPRET=1`` runs them on the CPU) and device for the calls that they do not serve.
 
 A route is a package with these functions. All take rows of scores z [rows, classes] (or a
 ``Layer``, whose logits are z), hold no autograd, and leave their arguments as they were. The types
@@ -53,6 +53,7 @@ from ._problem import AlphaReLUMapping, EntmaxMapping, Mapping
 
 VARIABLE = "SPARSE_FAIRSEQ_ROUTE"
 CHOICES = ("auto", "host", "device", "triton")
+INTERPRETED = ("1", "true", "on", "yes", "y")  # what Triton itself takes for yes
 TRITON_IS_INSTALLED = importlib.util.find_spec("triton") is not None
 
 
@@ -75,9 +76,21 @@ def route_name(operation: str, z: Tensor, mapping: Mapping) -> str:
     if choice == "auto":
         if z.device.type == "cpu":
             return "device" if compiling else "host"
-        if not _has_triton():
+        if z.device.type != "cuda" or not _has_triton():
             return "device"
+    else:
+        _check_that_kernels_run(z)
     return "triton" if route("triton").serves(operation, z, mapping) else "device"
+
+
+def _check_that_kernels_run(z: Tensor) -> None:
+    if not _has_triton():
+        raise ValueError(f"{VARIABLE}=triton needs the package triton: pip install triton")
+    if z.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") not in INTERPRETED:
+        raise ValueError(
+            f"{VARIABLE}=triton runs CPU tensors with TRITON_INTERPRET=1 alone: set it, or take "
+            "another route"
+        )
 
 
 def _has_triton() -> bool:

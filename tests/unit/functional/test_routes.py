@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,6 +26,27 @@ def test_auto_depends_on_the_device_and_on_compilation(monkeypatch):
     assert name() == "device"
     monkeypatch.setattr(_routes, "_has_triton", lambda: False)
     assert name(torch.zeros(1, 2, device="meta")) == "device"
+
+
+@only("host")
+@pytest.mark.parametrize("device", ["meta", "mps", "xpu", "cuda"])
+def test_auto_takes_kernels_on_cuda_alone(device, monkeypatch):
+    """ROCm's tensors are of the type cuda, too."""
+    monkeypatch.setenv(_routes.VARIABLE, "auto")
+    monkeypatch.setattr(_routes, "_has_triton", lambda: True)
+    scores = SimpleNamespace(device=torch.device(device), dtype=torch.float32)
+    assert name(scores) == ("triton" if device == "cuda" else "device")
+
+
+@only("host")
+def test_kernels_that_cannot_run_are_one_clear_error(monkeypatch):
+    monkeypatch.setenv(_routes.VARIABLE, "triton")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="SPARSE_FAIRSEQ_ROUTE=triton .* TRITON_INTERPRET=1"):
+        name()
+    monkeypatch.setattr(_routes, "_has_triton", lambda: False)
+    with pytest.raises(ValueError, match="SPARSE_FAIRSEQ_ROUTE=triton needs the package triton"):
+        name()
 
 
 @only("host")
