@@ -122,7 +122,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                     content[kind].append(row)
                     print(kind, *(f"{key}={_short(value)}" for key, value in row.items()))
     if not args.no_training:
-        content["training"] = words_per_second(args.device, args.updates)
+        try:
+            content["training"] = words_per_second(args.device, args.updates)
+        except RuntimeError as error:  # the losses are measured by then
+            content["training"] = [{"error": str(error)}]
         for row in content["training"]:
             print("fairseq-train", *(f"{key}={_short(value)}" for key, value in row.items()))
     return content

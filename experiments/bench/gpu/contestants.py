@@ -35,8 +35,10 @@ def plain_losses(device: str) -> dict[str, Loss]:
         "sparsemax_loss": sf.sparsemax_loss,
     }
     if device == "cuda":
-        losses["cross_entropy, compiled"] = torch.compile(F.cross_entropy)
-        losses["alpha_relu_loss 1.5, compiled"] = torch.compile(losses["alpha_relu_loss 1.5"])
+        # For each shape anew: a compiler that sees many either gives up, or compiles for all.
+        torch._dynamo.reset()
+        for name in ("cross_entropy", "alpha_relu_loss 1.5"):
+            losses[f"{name}, compiled"] = torch.compile(losses[name], dynamic=False)
     liger = _import("liger_kernel.transformers.functional")
     if liger is not None:
         losses["Liger cross_entropy"] = lambda z, y: liger.liger_cross_entropy(z, y)

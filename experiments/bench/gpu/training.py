@@ -31,8 +31,12 @@ def words_per_second(
         data = _binarised(Path(folder), words, sentences)
         rows = []
         for name, flags in SYSTEMS.items():
-            speed = _train(data, flags, updates, device, arch)
-            rows.append({"criterion": name, "updates": updates, "words_per_second": speed})
+            row: dict[str, Any] = {"criterion": name, "updates": updates}
+            try:
+                row["words_per_second"] = _train(data, flags, updates, device, arch)
+            except RuntimeError as error:  # the losses are measured by then
+                row["error"] = str(error)
+            rows.append(row)
         return rows
 
 
@@ -48,7 +52,7 @@ def _binarised(folder: Path, words: int, sentences: int) -> Path:
     command = [TOOLS / "fairseq-preprocess", "--source-lang", "a", "--target-lang", "b"]
     command += ["--trainpref", folder / "train", "--validpref", folder / "valid"]
     command += ["--destdir", folder / "bin", "--joined-dictionary", "--workers", "1"]
-    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    _run("fairseq-preprocess", command)
     return folder / "bin"
 
 
@@ -60,12 +64,23 @@ def _train(data: Path, flags: list[str], updates: int, device: str, arch: str) -
     command += ["--log-format", "json", "--log-interval", max(1, updates // 4)]
     command += ["--share-decoder-input-output-embed"]
     command += ["--cpu"] if device == "cpu" else ["--fp16"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=data)
-    if done.returncode:
-        raise RuntimeError(f"fairseq-train failed: {done.stderr[-2000:]}")
+    said = _run("fairseq-train", command, cwd=data)
     speeds = [
         float(json.loads(line[line.index("{") :])["wps"])
-        for line in (done.stdout + done.stderr).splitlines()
+        for line in said.splitlines()
         if '"wps"' in line and "{" in line
     ]
+    if not speeds:
+        raise RuntimeError(f"fairseq-train said no words per second: {said[-2000:]}")
     return speeds[-1]
+
+
+def _run(name: str, command: list, cwd: Path | None = None) -> str:
+    """What it says; a RuntimeError that names it if it fails."""
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=cwd)
+    except OSError as error:
+        raise RuntimeError(f"{name} did not start: {error}") from None
+    if done.returncode:
+        raise RuntimeError(f"{name} failed: {done.stderr[-2000:]}")
+    return done.stdout + done.stderr
