@@ -37,6 +37,15 @@ def on_the_gpu(gpu, monkeypatch):
 
 
 @pytest.fixture
+def canaries(monkeypatch):
+    """As in the interpreter. Not around the outputs of ``test_only_on_gpu``: they are large, and
+    graphs and peaks of memory are of what users run."""
+    from kernel_cases import canaries_around_outputs
+
+    yield from canaries_around_outputs(monkeypatch)
+
+
+@pytest.fixture
 def small_blocks(monkeypatch):
     """Rows of 100 classes are long ones: no tiles, several blocks."""
     from sparse_fairseq.functional._triton import launch

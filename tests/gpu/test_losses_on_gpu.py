@@ -1,3 +1,7 @@
-"""The interpreter's cases of ``test_kernel_losses`` on the device, against CPU float64."""
+"""The interpreter's cases of ``test_kernel_losses`` on the device, against CPU float64,
+with canaries around every output."""
 
+import pytest
 from test_kernel_losses import *  # noqa: F403
+
+pytestmark = pytest.mark.usefixtures("canaries")

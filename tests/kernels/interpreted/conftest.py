@@ -1,8 +1,7 @@
 """Kernels on CPU tensors, with canaries around everything that they write."""
 
 import pytest
-import torch
-from kernel_cases import FENCE, fenced
+from kernel_cases import canaries_around_outputs
 
 from sparse_fairseq.functional._triton import launch
 
@@ -10,18 +9,7 @@ from sparse_fairseq.functional._triton import launch
 @pytest.fixture(autouse=True)
 def canaries(monkeypatch):
     """The interpreter stores out of bounds without a word: every output lies between canaries."""
-    made = []
-
-    def new_output(like, dtype, *shape):
-        buffer, view = fenced(torch.empty(shape, dtype=dtype), 77)
-        made.append((buffer, view.numel()))
-        return view
-
-    monkeypatch.setattr(launch, "new_output", new_output)
-    yield made
-    for buffer, size in made:
-        assert (buffer[:FENCE] == 77).all(), "a kernel wrote before its output"
-        assert (buffer[FENCE + size :] == 77).all(), "a kernel wrote behind its output"
+    yield from canaries_around_outputs(monkeypatch)
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 bounds shows. Everything is made on the CPU and goes to torch's default device, which is a GPU in
 ``tests/gpu``."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sparse_fairseq.functional import reference
+from sparse_fairseq.functional._triton import launch
 from sparse_fairseq.functional._triton.launch import Family
 
 FENCE = 64
@@ -30,10 +32,28 @@ def name(value) -> str:
 
 def fenced(values: Tensor, fill: float) -> tuple[Tensor, Tensor]:
     """(buffer, view of it with the values), with FENCE elements of ``fill`` on both sides."""
-    buffer = torch.full((values.numel() + 2 * FENCE,), fill, dtype=values.dtype)
+    size = values.numel() + 2 * FENCE
+    buffer = torch.full((size,), fill, dtype=values.dtype, device=values.device)
     view = buffer[FENCE : FENCE + values.numel()].view(values.shape)
     view.copy_(values)
     return buffer, view
+
+
+def canaries_around_outputs(monkeypatch) -> Iterator[list[tuple[Tensor, int]]]:
+    """Until the generator goes on, every output of a kernel lies between canaries; then they are
+    looked at. Yields a list of (buffer, size of the output in it), which grows."""
+    made: list[tuple[Tensor, int]] = []
+
+    def new_output(like: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:
+        buffer, view = fenced(torch.empty(shape, dtype=dtype, device=like.device), 77)
+        made.append((buffer, view.numel()))
+        return view
+
+    monkeypatch.setattr(launch, "new_output", new_output)
+    yield made
+    for buffer, size in made:
+        assert (buffer[:FENCE] == 77).all(), "a kernel wrote before its output"
+        assert (buffer[FENCE + size :] == 77).all(), "a kernel wrote behind its output"
 
 
 def scores(

@@ -89,8 +89,9 @@ def test_backward_from_the_scores(family, smoothing, dtype):
     scale = torch.tensor([2.0, 1.0, -0.5])
     grad = launch.loss_gradient(z, target, family, fields, scale)
     both, in_one_pass = run(family, z, y, smoothing, scale)
-    assert torch.equal(fields[:, LOSS.value], both[:, LOSS.value])
-    assert_near(grad, in_one_pass, 1e-6)
+    # Near, not equal: two kernels may add in another order.
+    torch.testing.assert_close(fields[:, LOSS.value], both[:, LOSS.value], atol=2e-6, rtol=2e-6)
+    assert_near(grad, in_one_pass, TOLERANCE[dtype])
     assert_near(grad[0], 2.0 * expected(family, z, y, smoothing).gradient[0], TOLERANCE[dtype])
 
 

@@ -214,7 +214,7 @@ def test_half_precision_and_autocast(dtype):
         assert torch.autograd.grad(ours, leaves)[1].dtype == torch.float32
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("name", "alpha"), [("entmax", 1.5), ("entmax", 2.0), ("alpha_relu", 1.5)])
 def test_half_precision_rounds_the_difference_of_p_and_q(name, alpha, dtype):
     """Where a model is sure and right, p − q is much smaller than p: dense rows, which are all

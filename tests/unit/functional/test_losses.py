@@ -256,7 +256,7 @@ def test_half_precision(name, alpha, dtype):
     torch.testing.assert_close(z.grad, torch.autograd.grad(expected, full)[0].to(dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("spread", [1.0, 0.001])

@@ -104,7 +104,7 @@ def test_one_row_of_250_000_classes(alpha):
     torch.testing.assert_close(p.double(), reference.entmax(z, alpha), rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_is_computed_in_float32(dtype):
     z = scores(4, 32_000, dtype=dtype).requires_grad_()
     p = sf.entmax(z, 1.1)
