@@ -92,7 +92,9 @@ def test_a_folder_without_finished_runs_is_an_error(tmp_path):
         main([str(tmp_path / "nothing"), "--out", str(tmp_path / "out")])
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.*")), ids=lambda p: str(p.name))
+@pytest.mark.parametrize(
+    "path", sorted(filter(Path.is_file, RESULTS.rglob("*"))), ids=lambda p: p.name
+)
 def test_what_is_committed_is_evidence_only(path):
     assert re.fullmatch(rf"results\.json|(seed\d+|ensemble){re.escape(MANIFEST_END)}", path.name)
     named = [text for text in strings(json.loads(path.read_text())) if ABSOLUTE.search(text)]
