@@ -428,10 +428,12 @@ class ExactSearch:
         lists = self.lists
         is_rest = lists.tokens[wanted.list, wanted.place] == REST
         known = wanted.list[is_rest]
-        for seen in np.unique(lists.seen[known]).tolist():
-            again = known[lists.seen[known] == seen]
+        # Apart from others: the empty prefix, which has no states to go on from.
+        kinds = 2 * lists.seen[known] + (lists.depth[known] > 0)
+        for kind in np.unique(kinds).tolist():
+            again, count = known[kinds == kind], kind // 2 * MORE_TOKENS
             for part in self._calls(lists.depth[again]):
-                self._evaluate(lists.node[again[part]], again=True, count=seen * MORE_TOKENS)
+                self._evaluate(lists.node[again[part]], again=True, count=count)
         new = wanted[~is_rest]
         for part in self._calls(lists.depth[new.list]):
             self._evaluate_new(new[part])

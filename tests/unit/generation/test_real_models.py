@@ -18,6 +18,7 @@ from test_oracle import PROBABILITIES, World, many, worlds
 from tiny_fairseq import make_batch, make_model, make_task
 
 from sparse_fairseq.generation import batch_search, exact_search, tree_attention
+from sparse_fairseq.output_transform import OutputSettings
 
 PLENTY = 100_000
 SENTENCES = 3
@@ -134,3 +135,19 @@ def test_enumeration_knows_what_it_has_not_found(world, mass, budget):
     if budget == PLENTY:
         for found, oracle in world.oracles():
             world.check_mass(found, oracle, mass)
+
+
+def test_the_empty_prefix_is_evaluated_again(monkeypatch):
+    """It has no states to go on from, as longer ones have that are evaluated with it."""
+    for module in (exact_search, batch_search):
+        monkeypatch.setattr(module, "TOKENS", 1)
+    monkeypatch.setattr(exact_search, "MORE_TOKENS", 2)
+    chosen = {
+        **{"settings": [OutputSettings()] * 2, "architectures": ["lstm"], "seed": 0, "scale": 2.0},
+        **{"max_len": 3, "min_len": 1, "prefixes": [], "len_penalty": 2.0, "unk_penalty": 0.0},
+        **{"no_repeat_ngram_size": 0, "temperature": 1.0, "usable": 2, "tokens_to_suppress": ()},
+        **{"normalize_scores": False, "score_normalization": "none"},
+    }
+    world = RealWorld(chosen, 1, 3, exact_budget=40)
+    for found, oracle in world.oracles():
+        world.check_scores(found, oracle)
