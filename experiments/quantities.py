@@ -164,6 +164,26 @@ QUANTITIES = (
             ("shorter", "exact is shorter %", 1, ("exact", "shorter")),
         )
     ),
+    *(
+        Quantity(
+            f"{key}_{rule}",
+            f"{title}, {name}",
+            digits,
+            "test",
+            (analysed("end_search", rule, key),),
+            detail=True,
+        )
+        for key, title, digits in (
+            ("bleu", "BLEU of words", 1),
+            ("chrf", "chrF", 1),
+            ("word_accuracy", "word acc. %", 2),
+        )
+        for rule, name in (("full", "fairseq's end"), ("ahead", "ahead"))
+    ),
+    Quantity(
+        *("differ_by_end", "other output %", 1, "test", (analysed("end_search", "differ"),)),
+        detail=True,
+    ),
     Quantity(
         *("train_words_per_cpu_second", "train words/CPU s", 0, "train"),
         (scored("train_words_per_cpu_second"), analysed("dynamics", "words_per_cpu_second")),

@@ -32,6 +32,7 @@ from sparse_fairseq.generation import SparseSequenceGenerator
 from ..metrics import corpus_scores
 from ..run_folder import Run
 from .shared.analysis import Analysis, percent
+from .shared.decoding import generator_of, words_of
 from .shared.models import Loaded, load, model_inputs
 
 BEAM = 5
@@ -50,21 +51,17 @@ def compute(run: Run, settings: dict) -> dict:
     return {"split": split, "sentences": count, "budget": settings["budget"], **found.result()}
 
 
-def generator_of(
+def search_of(
     loaded: Loaded, run: Run, beam: int, budget: int = 0, min_len: int = 0
 ) -> SparseSequenceGenerator:
-    flags = run.config["generate"]
-    return SparseSequenceGenerator(
-        [loaded.model],
-        loaded.dictionary,
+    return generator_of(
+        loaded,
+        run,
         beam_size=beam,
-        max_len_a=float(flags.get("max-len-a", 0)),
-        max_len_b=int(flags.get("max-len-b", 200)),
         min_len=min_len,
         normalize_scores=False,
         score_normalization="renormalize",
         end_search="ahead",
-        nbest=1,
         exact_budget=budget,
     )
 
@@ -73,12 +70,11 @@ class Findings:
     """Collects what beams and exact search find, sentence by sentence."""
 
     def __init__(self, loaded: Loaded, run: Run, budget: int):
-        self.dictionary, self.language = loaded.dictionary, run.config["data"]["target"]
-        self.separator = _separator(run)
-        self.beams = {beam: generator_of(loaded, run, beam) for beam in BEAMS if beam != BEAM}
+        self.loaded, self.run = loaded, run
+        self.beams = {beam: search_of(loaded, run, beam) for beam in BEAMS if beam != BEAM}
         self.budget = budget
         budgets = (*(b for b in BUDGETS if b < budget), budget)
-        self.by_budget = {b: generator_of(loaded, run, BEAM, b) for b in budgets}
+        self.by_budget = {b: search_of(loaded, run, BEAM, b) for b in budgets}
         self.turn = 1
         self.sentences: list[dict] = []
 
@@ -116,8 +112,7 @@ class Findings:
         return found, seconds
 
     def _words(self, tokens: torch.Tensor) -> str:
-        real = tokens[tokens != self.dictionary.pad()]
-        return self.dictionary.string(real.cpu(), self.separator)
+        return words_of(self.loaded, self.run, tokens)
 
     def result(self) -> dict:
         proved = [s for s in self.sentences if s["proved"][self.budget]]
@@ -144,7 +139,7 @@ class Findings:
     def _quality(self, sentences: list[dict], which: str) -> dict:
         texts = [s[which] for s in sentences]
         references = [s["reference"] for s in sentences]
-        scores = corpus_scores(texts, references, self.language, tokenised=True)
+        scores = corpus_scores(texts, references, self.run.target_lang, tokenised=True)
         words, wanted = (sum(len(t.split()) for t in ts) for ts in (texts, references))
         shorter = sum(len(s[which].split()) < len(s["beam"].split()) for s in sentences)
         return {
@@ -153,11 +148,6 @@ class Findings:
             "length": percent(words, wanted),
             "shorter": percent(shorter, len(sentences)),
         }
-
-
-def _separator(run: Run) -> str | None:
-    segmentation = run.config["data"].get("segmentation")
-    return {"bpe": "@@ ", "sentencepiece": "sentencepiece"}.get(segmentation)
 
 
 def _proved(sentences: list[dict], budget: int) -> float | None:

@@ -19,12 +19,12 @@ from contextlib import contextmanager
 import torch
 
 from data_prep.progress import track
-from sparse_fairseq.generation import SparseSequenceGenerator
 
 from ..run_folder import Run
 from ..systems import describe
 from .examples import one_run_per_system
 from .shared.analysis import Analysis, NotMeasured
+from .shared.decoding import beam_of, generator_of
 from .shared.models import Loaded, data_files, load
 
 
@@ -82,29 +82,13 @@ class Clock:
             torch.set_num_threads(before)
 
 
-def beam_of(run: Run) -> int:
-    """The one that translated; fairseq's if the config names none."""
-    return int(run.config["generate"].get("beam", 5))
-
-
 def first_batches(loaded: Loaded, split: str, sentences: int) -> list[dict]:
     count = min(sentences, len(loaded.dataset(split)))
     return list(loaded.batches(split, None, range(count)))
 
 
 def decode(loaded: Loaded, samples: list[dict], beam: int, run: Run, clock: Clock) -> float:
-    flags = run.config["generate"]
-    generator = SparseSequenceGenerator(
-        [loaded.model],
-        loaded.dictionary,
-        beam_size=beam,
-        max_len_a=float(flags.get("max-len-a", 0)),
-        max_len_b=int(flags.get("max-len-b", 200)),
-        len_penalty=float(flags.get("lenpen", 1)),
-        normalize_scores=not flags.get("unnormalized", False),
-        end_search=flags.get("end-search", "auto"),
-        nbest=1,
-    )
+    generator = generator_of(loaded, run, beam_size=beam)
     generator.generate(None, samples[0])  # warm up
     started = clock()
     for sample in samples:

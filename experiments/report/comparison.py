@@ -7,7 +7,7 @@ from ..papers import Number
 from ..spread import Spread
 from ..systems import in_order
 from .gather import Material, dataset_label
-from .parts import Cell, Table, difference, missing, spread_text, system_label
+from .parts import Cell, Table, difference, missing, number, spread_text, system_label
 
 Measured = Spread | None
 
@@ -118,6 +118,22 @@ def finish(
         many = "–".join(map(str, sorted({min(seeds), max(seeds)})))
         table.notes.append(f"Mean ± standard deviation over {many} seeds.")
     return table
+
+
+def measured_rows(
+    material: Material, analysis: str, columns: Mapping[str, tuple[Mapping[str, Measured], int]]
+) -> list[list[Cell]]:
+    """One row for each system; a column is what was found of each, and its digits."""
+    return [
+        [
+            system_cell(system),
+            *(
+                number(*mean_of(found, system, digits), material.why(analysis, system))
+                for found, digits in columns.values()
+            ),
+        ]
+        for system in material.systems
+    ]
 
 
 def mean_of(found: Mapping[str, Measured], system: str, digits: int) -> tuple[float | None, int]:

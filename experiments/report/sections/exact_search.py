@@ -7,10 +7,10 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from ...systems import in_order
-from ..comparison import mean_of, system_cell
+from ..comparison import measured_rows
 from ..figures import Looks, curves, draw
 from ..gather import Material
-from ..parts import Figure, Section, Table, number, system_label, to_csv
+from ..parts import Figure, Section, Table, system_label, to_csv
 from ..section import SectionMaker
 
 COLUMNS = {
@@ -71,7 +71,10 @@ def _proofs(material: Material) -> Table:
         for title, (value, digits) in COLUMNS.items()
     }
     return Table(
-        "exact_search", "Proofs and search errors", ["System", *found], _rows(material, found)
+        "exact_search",
+        "Proofs and search errors",
+        ["System", *found],
+        measured_rows(material, "exact_search", found),
     )
 
 
@@ -99,20 +102,8 @@ def _quality_table(
             found[f"{title}: {of_whom}"] = (value, digits)
     shorter = material.of_seeds("exact_search", lambda r: part(r)["exact"].get("shorter"))
     found["Shorter than the beam's, %: exact"] = (shorter, 1)
-    return Table(name, caption, ["System", *found], _rows(material, found))
-
-
-def _rows(material: Material, found: dict) -> list:
-    return [
-        [
-            system_cell(system),
-            *(
-                number(*mean_of(values, system, digits), material.why("exact_search", system))
-                for values, digits in found.values()
-            ),
-        ]
-        for system in material.systems
-    ]
+    rows = measured_rows(material, "exact_search", found)
+    return Table(name, caption, ["System", *found], rows)
 
 
 def _gaps(results: dict[str, dict]) -> Figure:

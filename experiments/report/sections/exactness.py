@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from matplotlib.axes import Axes
 
 from ...systems import in_order
-from ..comparison import finish, mean_of, system_cell, triple
+from ..comparison import finish, measured_rows, triple
 from ..figures import INK, Looks, draw
 from ..gather import Material
-from ..parts import Figure, Section, Table, number, system_label, text, to_csv
+from ..parts import Figure, Section, Table, system_label, text, to_csv
 from ..section import SectionMaker
 
 RANKED = {"raw": "raw score", "normalized": "length-normalised score"}
@@ -18,9 +18,6 @@ def fill(material: Material, section: Section) -> None:
     results = material.first_results("exactness")
     if not results:
         return
-
-    def why(system: str) -> str:
-        return material.why("exactness", system)
 
     def share(key: str):
         return material.of_seeds("exactness", lambda r: r["valid"][key])
@@ -41,16 +38,7 @@ def fill(material: Material, section: Section) -> None:
         "Hypotheses found": (share("mean_hypotheses"), 2),
         "Forced": (share("forced"), 1),
     }
-    rows = [
-        [
-            system_cell(system),
-            *(
-                number(*mean_of(found, system, digits), why(system))
-                for found, digits in columns.values()
-            ),
-        ]
-        for system in material.systems
-    ]
+    rows = measured_rows(material, "exactness", columns)
     section.blocks = [
         Table("exactness", "Validation set", ["System", *columns], rows),
         *_published_exactness(material),

@@ -7,6 +7,7 @@ import torch
 from tiny_fairseq import make_batch, make_model, make_task
 
 from experiments.analysis import inference_time, tau
+from experiments.analysis.shared import decoding
 from sparse_fairseq.functional import xavier_tau
 from sparse_fairseq.output_init import scale_to_xavier
 
@@ -61,7 +62,7 @@ def test_decoding_is_timed_as_the_config_decodes(monkeypatch, flags, normalizes)
         def generate(self, models, sample):
             pass
 
-    monkeypatch.setattr(inference_time, "SparseSequenceGenerator", Generator)
+    monkeypatch.setattr(decoding, "SparseSequenceGenerator", Generator)
     run = SimpleNamespace(config={"generate": {"lenpen": 0.5, **flags}})
     loaded = SimpleNamespace(model=None, dictionary=None)
     ticks = iter((10.0, 12.5))

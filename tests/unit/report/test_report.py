@@ -217,6 +217,26 @@ def test_search_errors_and_model_errors(page):
     assert "Each system has its own proved outputs" in page.text
 
 
+def test_what_the_end_of_a_search_costs(page):
+    """Two seeds with the same scores."""
+    row = page.row("end_search", "softmax")
+    assert list(row.values())[1:] == ["32.6", "35.1", "52.6", "55.1", "98.3", "98.5", "20.0"]
+    assert "favours sparse models" in page.text
+
+
+def test_what_the_end_of_a_search_costs_inflection(tmp_path):
+    runs, name = miniature.write_inflection(tmp_path, "demo_inflection", {"entmax15": 94.0})
+    rules = {
+        rule: {"word_accuracy": value, "edit_distance": 1 - value / 100}
+        for rule, value in (("full", 90.0), ("ahead", 94.0))
+    }
+    result = {"split": "test", "sentences": 900, "beam": 5, **rules, "differ": 5.0}
+    path = runs / name / "entmax15/seed1/analysis/end_search.json"
+    miniature.write(path, miniature.answer("end_search", result, split="test"))
+    row = text_of(runs, name).row("end_search", "1.5-entmax")
+    assert list(row.values())[1:] == ["90.00", "94.00", "0.100", "0.060", "5.0"]
+
+
 def points(page, name: str, system: str) -> list[list[float]]:
     """A system's rows of a figure's CSV."""
     rows = (list(row.values()) for row in page.csv(name))
