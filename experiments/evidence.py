@@ -1,7 +1,9 @@
 """Copies the evidence of a dataset's runs, small enough to commit: results.json and the manifests.
 
 Checkpoints, logs and outputs stay where they are. Paths become relative to the place that they were
-made in, and a file with a sentence of the data, or of a translation, is not written.
+made in, and a file with a sentence of the data, or of a translation, is not written. With --add
+the runs that are there stay, which may be those of another machine; their settings and data must be
+the same.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from sparse_fairseq.errors import UsageError
 
 from .paths import ROOT, readable
 from .plan import SPLITS
-from .results import summarise
+from .results import joined, summarise
 from .run_folder import Run, find_runs, read_lines
 
 RESULTS = ROOT / "experiments" / "results"
@@ -33,13 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="RUNS/DATASET", help="where the runs are")
     parser.add_argument("--out", type=Path, help="default: experiments/results/<dataset>")
+    parser.add_argument("--add", action="store_true", help="keep the runs that are there")
     options = parser.parse_args(arguments)
     folder = options.folder.absolute()
-    for path in copy_evidence(folder, options.out or RESULTS / folder.name):
+    for path in copy_evidence(folder, options.out or RESULTS / folder.name, options.add):
         print(f"{readable(path)}: {path.stat().st_size:,} bytes")
 
 
-def copy_evidence(folder: Path, out: Path) -> list[Path]:
+def copy_evidence(folder: Path, out: Path, add: bool = False) -> list[Path]:
     """Writes the evidence of the finished runs of ``folder``; returns the files."""
     runs = find_runs(folder.parent, folder.name)
     finished = [run for run in runs if _is_finished(run)]
@@ -55,6 +58,8 @@ def copy_evidence(folder: Path, out: Path) -> list[Path]:
     documents = {path: mapped(relative, document) for path, document in documents.items()}
     _refuse_text(documents, finished)
     _refuse_others(out)
+    if add:
+        documents = _with_kept(out, documents)
     for path in _own_files(out):
         path.unlink()  # of runs that are no longer there
     for path, document in documents.items():
@@ -132,8 +137,37 @@ def strings(value: Any) -> Iterator[str]:
         yield value
 
 
+def _with_kept(out: Path, documents: dict[Path, Any]) -> dict[Path, Any]:
+    """The documents, with those of other runs that ``out`` has, and with results of both."""
+    results, manifests = read_evidence(out)
+    new = next(document for path, document in documents.items() if path.name != RESULTS_FILE)
+    for path, manifest in zip(_manifest_paths(out), manifests, strict=True):
+        for what, compared in SAME.items():
+            if compared(manifest) != compared(new):
+                raise UsageError(f"{readable(path)} has other {what} than the runs to add")
+        documents.setdefault(path, manifest)
+    return {**documents, out / RESULTS_FILE: joined(results, documents[out / RESULTS_FILE])}
+
+
+def _settings(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What decides on a result, other than the system and the seed."""
+    keys = ("batch", "train", "generate", "metric")
+    return {key: manifest["config"].get(key) for key in keys}
+
+
+# What runs must share to stand in one table.
+SAME: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "settings": _settings,
+    "data": lambda manifest: manifest["data"]["checksums"],
+}
+
+
+def _manifest_paths(out: Path) -> list[Path]:
+    return sorted(out.glob(f"*/*{MANIFEST_END}"))
+
+
 def _own_files(out: Path) -> list[Path]:
-    return [*out.glob(RESULTS_FILE), *out.glob(f"*/*{MANIFEST_END}")]
+    return [*out.glob(RESULTS_FILE), *_manifest_paths(out)]
 
 
 def _refuse_others(out: Path) -> None:
@@ -146,7 +180,7 @@ def read_evidence(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """results.json, and the manifests."""
     try:
         results = json.loads((out / RESULTS_FILE).read_text(encoding="utf-8"))
-        paths = sorted(out.glob(f"*/*{MANIFEST_END}"))
+        paths = _manifest_paths(out)
         return results, [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     except (OSError, ValueError) as error:
         raise UsageError(f"no evidence of {out.name}: {error}") from error

@@ -18,6 +18,8 @@ from .systems import in_order
 
 # What a curve of training has of each validation, beside the number of updates.
 CURVE = ("loss", "accuracy", "bleu")
+# What tells one comparison of two runs from another.
+PAIR = ("metric", "seed", "baseline", "system")
 
 
 def collect(runs_root: Path, dataset: str) -> dict[str, Any]:
@@ -26,15 +28,27 @@ def collect(runs_root: Path, dataset: str) -> dict[str, Any]:
 
 def summarise(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
     """What is known of these runs of the dataset in ``folder``."""
-    entries = [_entry(run) for run in runs]
     compared = read_answer(folder / "analysis" / "bleu.json").get("result") or {}
+    pairs = (compared.get("test") or {}).get("pairs") or []
+    return _summary(folder.name, [_entry(run) for run in runs], pairs)
+
+
+def joined(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Both summaries in one; a run, or a pair of runs, that both have is that of the new one."""
+    runs = {(run["system"], run["seed"]): run for run in (*kept["runs"], *new["runs"])}
+    pairs = {tuple(pair[key] for key in PAIR): pair for pair in (*kept["pairs"], *new["pairs"])}
+    entries = [runs[key] for key in sorted(runs, key=lambda key: (key[0], key[1] or 0))]
+    return _summary(new["dataset"], entries, [*pairs.values()])
+
+
+def _summary(dataset: str, entries: list[dict], pairs: list[dict]) -> dict[str, Any]:
     return {
-        "dataset": folder.name,
+        "dataset": dataset,
         "made": now(),
         **provenance(),
         "signature": _signature(entries),
         "systems": _systems(entries),
-        "pairs": (compared.get("test") or {}).get("pairs") or [],
+        "pairs": pairs,
         "runs": entries,
     }
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ def folder(tmp_path) -> Path:
     return folder
 
 
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
+
+
 def change(path: Path, **entries) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
 
@@ -32,8 +37,7 @@ def test_results_and_manifests_are_copied_without_the_paths_of_a_machine(folder,
     change(folder / "softmax/seed1/manifest.json", commands={"train": commands})
     out = tmp_path / "out"
     main([str(folder), "--out", str(out)])
-    names = sorted(str(path.relative_to(out)) for path in out.rglob("*.json"))
-    assert names == [
+    assert (names := files(out)) == [
         *("relu15/seed1.manifest.json", "relu15/seed2.manifest.json", "results.json"),
         *("softmax/seed1.manifest.json", "softmax/seed2.manifest.json"),
     ]
@@ -71,6 +75,37 @@ def test_runs_that_are_gone_leave_no_manifest(folder, tmp_path):
     copy_evidence(folder, out)
     assert not (out / "softmax/seed2.manifest.json").exists()
     assert (out / "softmax/seed1.manifest.json").exists()
+
+
+def test_runs_of_another_machine_are_added(folder, tmp_path):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    copy_evidence(folder, whole)
+    there = tmp_path / "there" / folder.name
+    shutil.copytree(folder, there)
+    shutil.rmtree(there / "softmax")
+    shutil.rmtree(folder / "relu15")
+    copy_evidence(folder, out)
+    main([str(there), "--out", str(out), "--add"])
+    assert files(out) == files(whole)
+    results, together = (json.loads((path / "results.json").read_text()) for path in (out, whole))
+    assert {**results, "made": ""} == {**together, "made": ""}
+
+
+@pytest.mark.parametrize("what", ["settings", "data"])
+def test_runs_that_differ_in_more_than_system_and_seed_are_not_added(folder, tmp_path, what):
+    out = tmp_path / "out"
+    copy_evidence(folder, out)
+    before = {path: path.read_bytes() for path in out.rglob("*.json")}
+    data = {name: f"{tmp_path}/data/iwslt14_de_en/{name}" for name in ("bin", "text")}
+    other = {
+        "settings": {"config": {"data": {"source": "de", "target": "en"}, "train": {"lr": 17}}},
+        "data": {"data": {**data, "checksums": {"bin/dict.de.txt": "17"}}},
+    }
+    for path in folder.glob("*/*/manifest.json"):
+        change(path, **other[what])
+    with pytest.raises(SystemExit, match=f"seed1.manifest.json has other {what} than the runs"):
+        main([str(folder), "--out", str(out), "--add"])
+    assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
 
 
 def test_a_sentence_is_refused_before_anything_is_written(folder, tmp_path):
