@@ -7,6 +7,8 @@ A table stands between two comments, and says after it how it was made:
     <!-- table: demo_taus curve=accuracy -->                     a validation score by updates
     <!-- table: sigmorphon2018_medium grid=word_accuracy -->     output α × attention α
     <!-- table: sigmorphon2018_high languages=word_accuracy -->  a test score by language
+    <!-- table: multi30k_de_en_tied multi30k_de_en_tied_slow system=sparsemax -->  rows of several
+                                                                  datasets, of one system here
     <!-- end of table -->
 
 `experiments.evidence` writes what is read here.
@@ -35,6 +37,7 @@ KIND = "table"  # of tables on pages
 NOT_SHOWN = {"certified", "single_hypothesis"}
 SPLIT_NAMES = {"test": "test data", "valid": "validation data", "train": "training"}
 Rows = list[list[str]]
+Table = tuple[Rows, list[str]]  # and what is said below it
 
 
 @dataclass(frozen=True)
@@ -74,29 +77,61 @@ def fill(text: str, results: Path = RESULTS) -> str:
 
 
 def _block(what: str, results: Path) -> str:
-    name, *options = what.split()
+    words = what.split()
+    names = [word for word in words if "=" not in word]
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    system = options.pop("system", "")
+    kind, chosen = next(iter(options.items()), ("columns", ""))
+    if kind not in KINDS:
+        raise UsageError(f"table {what}: {unknown('kind of table', kind, KINDS)}")
+    if len(options) > 1:
+        raise UsageError(f"table {what}: {' and '.join(options)} are two tables")
+    if not names:
+        raise UsageError(f"table {what}: of which dataset?")
+    found = [_read(results, name, system) for name in names]
+    tables = [KINDS[kind](evidence, chosen) for evidence in found]
+    for evidence, (rows, _) in zip(found, tables, strict=True):
+        if len(rows) < 2:
+            raise UsageError(f"table {evidence.dataset}: {chosen} was not measured")
+    rows, notes = _stacked(names, tables) if len(tables) > 1 else tables[0]
+    return "\n".join([page_tables.markdown(rows), "", *notes, *_provenance(found)])
+
+
+def _read(results: Path, name: str, system: str) -> Evidence:
+    """The evidence of a dataset; of one of its systems, if that is asked for."""
     names = sorted(path.parent.name for path in results.glob(f"*/{RESULTS_FILE}"))
     if name not in names:
         raise UsageError(unknown("evidence of", name, names))
-    evidence = Evidence(*read_evidence(results / name))
-    kind, _, chosen = (options or ["columns="])[0].partition("=")
-    if kind not in KINDS:
-        raise UsageError(f"table {name}: {unknown('kind of table', kind, KINDS)}")
-    rows, notes = KINDS[kind](evidence, chosen)
-    if len(rows) < 2:
-        raise UsageError(f"table {name}: {chosen} was not measured")
-    return "\n".join([page_tables.markdown(rows), "", *notes, *_provenance(evidence)])
+    found, manifests = read_evidence(results / name)
+    if system:
+        systems = [run["system"] for run in found["runs"]]
+        if system not in systems:
+            raise UsageError(f"table {name}: {unknown('system', system, systems)}")
+        found = {**found, "runs": [run for run in found["runs"] if run["system"] == system]}
+        manifests = [manifest for manifest in manifests if manifest["system"] == system]
+    return Evidence(found, manifests)
+
+
+def _stacked(names: Sequence[str], tables: Sequence[Table]) -> Table:
+    """One table of several datasets."""
+    heads = [rows[0] for rows, _ in tables]
+    if any(head != heads[0] for head in heads):
+        raise UsageError(f"tables of {' and '.join(names)} have other columns: choose some")
+    rows = [["dataset", *heads[0]]]
+    for name, (own, _) in zip(names, tables, strict=True):
+        rows += [[name, *row] for row in own[1:]]
+    return rows, list(dict.fromkeys(note for _, notes in tables for note in notes))
 
 
 # Tables
 
 
-def _by_system(evidence: Evidence, chosen: str) -> tuple[Rows, list[str]]:
+def _by_system(evidence: Evidence, chosen: str) -> Table:
     known = shown([{*run["measured"]} for run in evidence.runs])
     columns = [q for q in known if q.key not in NOT_SHOWN]
     if chosen:
         columns = [_quantity(key, evidence) for key in chosen.split(",")]
-    pairs = _against(evidence, evidence.systems[0]) if "bleu" in {q.key for q in columns} else {}
+    pairs = _against(evidence) if "bleu" in {q.key for q in columns} else {}
     found = [{s: _spread(evidence, s, q) for s in evidence.systems} for q in columns]
     varied = len({tuple(evidence.seeds(system)) for system in evidence.systems}) > 1
     head = ["system", *(["seeds"] if varied else []), *(q.title for q in columns)]
@@ -115,7 +150,7 @@ def _by_system(evidence: Evidence, chosen: str) -> tuple[Rows, list[str]]:
     return rows, notes
 
 
-def _by_updates(evidence: Evidence, score: str) -> tuple[Rows, list[str]]:
+def _by_updates(evidence: Evidence, score: str) -> Table:
     """The mean over seeds; validations at other updates than most systems have are left out."""
     curves: dict[str, dict[int, Spread | None]] = {}
     for system in evidence.systems:
@@ -135,7 +170,7 @@ def _by_updates(evidence: Evidence, score: str) -> tuple[Rows, list[str]]:
     return rows, [f"Validation {score} after so many updates, as fairseq-train logged it."]
 
 
-def _grid(evidence: Evidence, key: str) -> tuple[Rows, list[str]]:
+def _grid(evidence: Evidence, key: str) -> Table:
     quantity = _quantity(key, evidence)
     cells = {}
     for name in evidence.systems:
@@ -150,7 +185,7 @@ def _grid(evidence: Evidence, key: str) -> tuple[Rows, list[str]]:
     return rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."]
 
 
-def _by_language(evidence: Evidence, key: str) -> tuple[Rows, list[str]]:
+def _by_language(evidence: Evidence, key: str) -> Table:
     quantity = _quantity(key, evidence)
 
     def scores(run: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -168,7 +203,7 @@ def _by_language(evidence: Evidence, key: str) -> tuple[Rows, list[str]]:
     return rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."]
 
 
-KINDS: dict[str, Callable[[Evidence, str], tuple[Rows, list[str]]]] = {
+KINDS: dict[str, Callable[[Evidence, str], Table]] = {
     "columns": _by_system,
     "curve": _by_updates,
     "grid": _grid,
@@ -198,14 +233,15 @@ def _cell(value: Spread | None, digits: int) -> str:
     return mean if value.std is None else f"{mean} ± {value.std:.{digits}f}"
 
 
-def _against(evidence: Evidence, baseline: str) -> dict[str, dict[str, Any]]:
-    """What the bootstrap says of BLEU of each system beside this one."""
+def _against(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """What the bootstrap says of BLEU of each other system beside the first."""
+    baseline, *others = evidence.systems
     found = {}
     for pair in evidence.results.get("pairs") or ():
-        names = [pair["baseline"], pair["system"]]
-        if pair["metric"] == "bleu" and baseline in names:
-            sign = 1 if names[0] == baseline else -1
-            (other,) = {*names} - {baseline}
+        names = {pair["baseline"], pair["system"]}
+        if pair["metric"] == "bleu" and baseline in names and names <= {baseline, *others}:
+            sign = 1 if pair["baseline"] == baseline else -1
+            (other,) = names - {baseline}
             found[other] = {**pair, "difference": sign * pair["difference"]}
     return found
 
@@ -240,7 +276,21 @@ def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
     return [f"Proved, search errors (of a beam of 5): exact search, {listed}."] if asked else []
 
 
-def _provenance(evidence: Evidence) -> list[str]:
+def _provenance(found: Sequence[Evidence]) -> list[str]:
+    """How each dataset's numbers were made; what holds for all of several stands in a last line."""
+    facts = [_facts(evidence) for evidence in found]
+    common = [fact for fact in facts[0] if all(fact in own for own in facts)]
+    lines = []
+    for evidence, own in zip(found, facts, strict=True):
+        path = f"experiments/results/{evidence.dataset}/{RESULTS_FILE}"
+        said = own if len(found) == 1 else [fact for fact in own if fact not in common]
+        lines.append("; ".join(said) + f". Source: `{path}`.")
+    if len(found) > 1:
+        lines.append(f"All: {'; '.join(common)}.")
+    return lines
+
+
+def _facts(evidence: Evidence) -> list[str]:
     manifests, results = evidence.manifests, evidence.results
     config = manifests[0]["config"]
     seeds = sorted({seed for system in evidence.systems for seed in evidence.seeds(system)})
@@ -262,8 +312,7 @@ def _provenance(evidence: Evidence) -> list[str]:
     facts.append(f"commit {_listed(_values(manifests, lambda m: (m['git_commit'] or '?')[:7]))}")
     facts.append(_listed(_values(manifests, _versions)))
     facts.append(_listed(_values(manifests, _hardware)))
-    path = f"experiments/results/{evidence.dataset}/{RESULTS_FILE}"
-    return ["; ".join(fact for fact in facts if fact) + f". Source: `{path}`."]
+    return [fact for fact in facts if fact]
 
 
 def _values(manifests: list[dict], of: Callable[[dict], str]) -> list[str]:

@@ -26,6 +26,7 @@ def write_evidence(folder: Path, runs: list[dict], pairs=()) -> Path:
     (folder / "results.json").write_text(json.dumps(results))
     for run in runs:
         manifest = {
+            "system": run["system"],
             "config": {
                 "about": "digits",
                 "data": {"languages": ["x", "y"]},
@@ -135,6 +136,34 @@ def test_scores_by_language(tmp_path):
     assert found[2] == ["softmax", "91.50", "95.00", "88.00"]
 
 
+def test_rows_of_several_datasets_of_one_system(tmp_path):
+    pair = {"metric": "bleu", "seed": 1, "difference": 2.0, "p_value": 0.1, "samples": 1000}
+    for name, bleu in (("d", 31.0), ("d_slow", 32.0)):
+        runs = [measured("softmax", 2, 30.0), measured("relu15", 1, bleu)]
+        write_evidence(tmp_path / name, runs, [{**pair, "baseline": "softmax", "system": "relu15"}])
+    text = fill(page("d d_slow system=relu15 columns=bleu"), tmp_path)
+    assert rows(text) == [
+        ["dataset", "system", "BLEU"],
+        ["---"] * 3,
+        ["d", "relu15", "31.0"],
+        ["d_slow", "relu15", "32.0"],
+    ]
+    for said in (
+        "Of test data: BLEU.\nDataset d (digits). Source: `experiments/results/d/results.json`.\n"
+        "Dataset d_slow (digits). Source: `experiments/results/d_slow/results.json`.\n"
+        "All: of its languages x, y; 1,000 test outputs; seed 1; decoded with",
+        "trained 2026-01-01; commit 0123456; torch",
+    ):
+        assert said in text
+
+
+def test_datasets_with_other_columns_make_no_table(tmp_path):
+    write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0)])
+    write_evidence(tmp_path / "e", [measured("softmax", 1, 30.0, measured={"chrf": 50.0})])
+    with pytest.raises(SystemExit, match="tables of d and e have other columns: choose some"):
+        fill(page("d e"), tmp_path)
+
+
 @pytest.mark.parametrize(
     "what, message",
     [
@@ -143,6 +172,9 @@ def test_scores_by_language(tmp_path):
         ("demo_de_en columns=blue", "table demo_de_en: no column 'blue'.*bleu"),
         ("demo_de_en curve=chrf", "table demo_de_en: chrf was not measured"),
         ("demo_de_en grid=bleu", "table demo_de_en: bleu was not measured"),
+        ("demo_de_en columns=bleu curve=bleu", "columns and curve are two tables"),
+        ("columns=bleu", "table columns=bleu: of which dataset?"),
+        ("demo_de_en system=relu", "table demo_de_en: no system 'relu'.*softmax"),
     ],
 )
 def test_what_is_not_there_is_an_error(tmp_path, what, message):
