@@ -2,8 +2,8 @@
 
 Checkpoints, logs and outputs stay where they are. Paths become relative to the place that they were
 made in, and a file with a sentence of the data, or of a translation, is not written. With --add
-the runs that are there stay, which may be those of another machine; their settings and data must be
-the same.
+other runs that are there stay, which may be those of another machine; settings and data must be the
+same.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="RUNS/DATASET", help="where the runs are")
     parser.add_argument("--out", type=Path, help="default: experiments/results/<dataset>")
-    parser.add_argument("--add", action="store_true", help="keep the runs that are there")
+    parser.add_argument("--add", action="store_true", help="keep other runs that are there")
     options = parser.parse_args(arguments)
     folder = options.folder.absolute()
     for path in copy_evidence(folder, options.out or RESULTS / folder.name, options.add):
@@ -139,27 +139,50 @@ def strings(value: Any) -> Iterator[str]:
 
 def _with_kept(out: Path, documents: dict[Path, Any]) -> dict[Path, Any]:
     """The documents, with those of other runs that ``out`` has, and with results of both."""
+    if not (out / RESULTS_FILE).exists():
+        return documents
     results, manifests = read_evidence(out)
-    new = next(document for path, document in documents.items() if path.name != RESULTS_FILE)
-    for path, manifest in zip(_manifest_paths(out), manifests, strict=True):
-        for what, compared in SAME.items():
-            if compared(manifest) != compared(new):
-                raise UsageError(f"{readable(path)} has other {what} than the runs to add")
-        documents.setdefault(path, manifest)
-    return {**documents, out / RESULTS_FILE: joined(results, documents[out / RESULTS_FILE])}
+    kept = dict(zip(_manifest_paths(out), manifests, strict=True))
+    both = joined(results, documents[out / RESULTS_FILE])
+    together = {**kept, **documents, out / RESULTS_FILE: both}
+    _refuse_mixed(together)
+    return together
+
+
+# What decides on a result, other than the system and the seed.
+KEYS = ("batch", "train", "generate", "metric", "softmax", "attention_alpha")
 
 
 def _settings(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What decides on a result, other than the system and the seed."""
-    keys = ("batch", "train", "generate", "metric")
-    return {key: manifest["config"].get(key) for key in keys}
+    """Of the config, and of what was really trained: a config may have changed since."""
+    config = manifest.get("config") or {}
+    trained = manifest.get("settings") or config.get("train") or {}
+    return {
+        **{key: config.get(key) for key in KEYS},
+        "trained": {key: trained.get(key) for key in config.get("train") or {}},
+    }
 
 
-# What runs must share to stand in one table.
 SAME: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "dataset": lambda manifest: manifest.get("dataset"),
     "settings": _settings,
-    "data": lambda manifest: manifest["data"]["checksums"],
+    "data": lambda manifest: (manifest.get("data") or {}).get("checksums"),
 }
+
+
+def _refuse_mixed(documents: dict[Path, Any]) -> None:
+    """An error if runs differ in what they must share to stand in one table."""
+    (first, one), *others = (x for x in documents.items() if x[0].name != RESULTS_FILE)
+    for path, other in others:
+        for what, of in SAME.items():
+            if of(one) != of(other):
+                names = f"{readable(path)} and {readable(first)}"
+                raise UsageError(f"{names} differ in more than system and seed: in {what}")
+    (results,) = (found for path, found in documents.items() if path.name == RESULTS_FILE)
+    tests = [run.get("scores", {}).get("test", {}) for run in results["runs"]]
+    signatures = {test["bleu_signature"] for test in tests if "bleu_signature" in test}
+    if len(signatures) > 1:
+        raise UsageError(f"BLEU was not computed alike: {' and '.join(sorted(signatures))}")
 
 
 def _manifest_paths(out: Path) -> list[Path]:

@@ -28,6 +28,8 @@ class Quantity:
     heading: str | None = None  # of the page's column; None: not on the first table
     words: str | None = None  # what it is called in a sentence, if not by its heading
     detail: bool = False  # only in tables that name it
+    analysis: str = ""  # whose settings are said below a table
+    note: str = ""  # what else is said below a table
 
     def of(self, run: Run) -> float | None:
         found = (source(run) for source in self.sources)
@@ -100,6 +102,10 @@ def decoding_speed(run: Run) -> float | None:
     return None
 
 
+OF_WORDS = "Of words: divided as for training, so compare these scores only with each other."
+TWO_ENDS = "fairseq's end, ahead: `--end-search full` and `ahead`, all else the same."
+ENDS = (("full", "fairseq's end"), ("ahead", "ahead"))
+
 QUANTITIES = (
     Quantity("bleu", "BLEU", 1, "test", (scored("test", "bleu"),), "BLEU"),
     Quantity("chrf", "chrF", 1, "test", (scored("test", "chrf"),), "chrF"),
@@ -145,20 +151,27 @@ QUANTITIES = (
     ),
     Quantity(
         *("proved", "proved %", 1, "test", (analysed("exact_search", "proved"),)),
+        analysis="exact_search",
     ),
     Quantity(
         *("search_errors", "search errors %", 1, "test"),
         (analysed("exact_search", "search_errors", "5"),),
+        analysis="exact_search",
     ),
     *(
-        Quantity(key, title, digits, "test", (analysed("exact_search", *way),), detail=True)
+        Quantity(
+            *(key, title, digits, "test", (analysed("exact_search", *way),)),
+            detail=True,
+            analysis="exact_search",
+            note=OF_WORDS if "of words" in title else "",
+        )
         for key, title, digits, way in (
             ("missed_by_greedy", "missed by beam 1 %", 1, ("search_errors", "1")),
             ("missed_by_wide_beam", "missed by beam 20 %", 1, ("search_errors", "20")),
             ("bleu_of_beam", "BLEU of words, beam", 1, ("beam", "bleu")),
             ("bleu_of_exact", "BLEU of words, exact", 1, ("exact", "bleu")),
-            ("chrf_of_beam", "chrF, beam", 1, ("beam", "chrf")),
-            ("chrf_of_exact", "chrF, exact", 1, ("exact", "chrf")),
+            ("chrf_of_beam", "chrF of words, beam", 1, ("beam", "chrf")),
+            ("chrf_of_exact", "chrF of words, exact", 1, ("exact", "chrf")),
             ("empty_of_beam", "empty, beam %", 1, ("beam", "empty")),
             ("empty_of_exact", "empty, exact %", 1, ("exact", "empty")),
             ("shorter", "exact is shorter %", 1, ("exact", "shorter")),
@@ -166,19 +179,17 @@ QUANTITIES = (
     ),
     *(
         Quantity(
-            f"{key}_{rule}",
-            f"{title}, {name}",
-            digits,
-            "test",
+            *(f"{key}_{rule}", f"{title}, {name}", digits, "test"),
             (analysed("end_search", rule, key),),
             detail=True,
+            note=" ".join(filter(None, [TWO_ENDS, OF_WORDS if "of words" in title else ""])),
         )
         for key, title, digits in (
             ("bleu", "BLEU of words", 1),
-            ("chrf", "chrF", 1),
+            ("chrf", "chrF of words", 1),
             ("word_accuracy", "word acc. %", 2),
         )
-        for rule, name in (("full", "fairseq's end"), ("ahead", "ahead"))
+        for rule, name in ENDS
     ),
     Quantity(
         *("differ_by_end", "other output %", 1, "test", (analysed("end_search", "differ"),)),

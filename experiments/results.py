@@ -18,8 +18,6 @@ from .systems import in_order
 
 # What a curve of training has of each validation, beside the number of updates.
 CURVE = ("loss", "accuracy", "bleu")
-# What tells one comparison of two runs from another.
-PAIR = ("metric", "seed", "baseline", "system")
 
 
 def collect(runs_root: Path, dataset: str) -> dict[str, Any]:
@@ -34,11 +32,16 @@ def summarise(folder: Path, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def joined(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Both summaries in one; a run, or a pair of runs, that both have is that of the new one."""
-    runs = {(run["system"], run["seed"]): run for run in (*kept["runs"], *new["runs"])}
-    pairs = {tuple(pair[key] for key in PAIR): pair for pair in (*kept["pairs"], *new["pairs"])}
+    """Both summaries in one; a run that both have is the new one, without its old comparisons."""
+    added = {(run["system"], run["seed"]): run for run in new["runs"]}
+    runs = {(run["system"], run["seed"]): run for run in kept["runs"]} | added
     entries = [runs[key] for key in sorted(runs, key=lambda key: (key[0], key[1] or 0))]
-    return _summary(new["dataset"], entries, [*pairs.values()])
+    pairs = [
+        pair
+        for pair in kept["pairs"]
+        if not {(pair[end], pair["seed"]) for end in ("baseline", "system")} & {*added}
+    ]
+    return _summary(new["dataset"], entries, [*pairs, *new["pairs"]])
 
 
 def _summary(dataset: str, entries: list[dict], pairs: list[dict]) -> dict[str, Any]:

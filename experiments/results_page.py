@@ -94,7 +94,8 @@ def _block(what: str, results: Path) -> str:
         if len(rows) < 2:
             raise UsageError(f"table {evidence.dataset}: {chosen} was not measured")
     rows, notes = _stacked(names, tables) if len(tables) > 1 else tables[0]
-    return "\n".join([page_tables.markdown(rows), "", *notes, *_provenance(found)])
+    facts = [_facts(evidence, decoded=kind != "curve") for evidence in found]
+    return "\n".join([page_tables.markdown(rows), "", *notes, *_provenance(found, facts)])
 
 
 def _read(results: Path, name: str, system: str) -> Evidence:
@@ -140,7 +141,7 @@ def _by_system(evidence: Evidence, chosen: str) -> Table:
         row = [system, *([_listed(evidence.seeds(system)) or "–"] if varied else [])]
         row += [_cell(values[system], q.digits) for values, q in zip(found, columns, strict=True)]
         rows.append(row + ([_difference(pairs.get(system))] if pairs else []))
-    notes = [*_splits(columns), *_search_note(evidence, columns)]
+    notes = [*_splits(columns), *_search_note(evidence, columns), *_notes(evidence, columns)]
     if pairs:
         seeds, samples = ({pair[key] for pair in pairs.values()} for key in ("seed", "samples"))
         notes.append(
@@ -235,13 +236,15 @@ def _cell(value: Spread | None, digits: int) -> str:
 
 def _against(evidence: Evidence) -> dict[str, dict[str, Any]]:
     """What the bootstrap says of BLEU of each other system beside the first."""
-    baseline, *others = evidence.systems
+    systems, known = evidence.systems, evidence.results.get("pairs") or ()
+    pairs = [pair for pair in known if pair["metric"] == "bleu"]
     found = {}
-    for pair in evidence.results.get("pairs") or ():
+    for pair in pairs:
         names = {pair["baseline"], pair["system"]}
-        if pair["metric"] == "bleu" and baseline in names and names <= {baseline, *others}:
-            sign = 1 if pair["baseline"] == baseline else -1
-            (other,) = names - {baseline}
+        first = pair["seed"] == min(pair["seed"] for pair in pairs)
+        if first and systems[0] in names and names <= {*systems}:
+            sign = 1 if pair["baseline"] == systems[0] else -1
+            (other,) = names - {systems[0]}
             found[other] = {**pair, "difference": sign * pair["difference"]}
     return found
 
@@ -265,7 +268,8 @@ def _splits(columns: Sequence[Quantity]) -> list[str]:
 
 
 def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
-    if not {"proved", "search_errors"} & {q.key for q in columns}:
+    titles = [q.title.removesuffix(" %") for q in columns if q.analysis == "exact_search"]
+    if not titles:
         return []
     used = [run.get("analyses", {}).get("exact_search") for run in evidence.runs]
     asked = {tuple((entry["settings"] or {}).items()) for entry in used if entry}
@@ -273,12 +277,22 @@ def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
         f"at most {settings['sentences']:,} sentences, {settings['budget']:,} prefixes for each"
         for settings in map(dict, sorted(asked))
     )
-    return [f"Proved, search errors (of a beam of 5): exact search, {listed}."] if asked else []
+    what = ", ".join(titles)
+    return (
+        [f"{what[0].upper()}{what[1:]}: exact search after a beam of 5, {listed}."] if asked else []
+    )
 
 
-def _provenance(found: Sequence[Evidence]) -> list[str]:
+def _notes(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
+    notes = list(dict.fromkeys(quantity.note for quantity in columns if quantity.note))
+    machines = _values(evidence.manifests, _hardware)
+    if len(machines) > 1 and any("/" in q.title for q in columns):
+        notes.append("Speeds are of different machines: compare those of one machine only.")
+    return notes
+
+
+def _provenance(found: Sequence[Evidence], facts: Sequence[list[str]]) -> list[str]:
     """How each dataset's numbers were made; what holds for all of several stands in a last line."""
-    facts = [_facts(evidence) for evidence in found]
     common = [fact for fact in facts[0] if all(fact in own for own in facts)]
     lines = []
     for evidence, own in zip(found, facts, strict=True):
@@ -290,26 +304,30 @@ def _provenance(found: Sequence[Evidence]) -> list[str]:
     return lines
 
 
-def _facts(evidence: Evidence) -> list[str]:
+def _facts(evidence: Evidence, decoded: bool) -> list[str]:
     manifests, results = evidence.manifests, evidence.results
     config = manifests[0]["config"]
     seeds = sorted({seed for system in evidence.systems for seed in evidence.seeds(system)})
-    sizes = {run["scores"].get("test", {}).get("sentences") for run in evidence.runs} - {None}
+    tests = [run["scores"].get("test", {}) for run in evidence.runs]
+    sizes = {test.get("sentences") for test in tests} - {None}
     facts = [f"Dataset {evidence.dataset} ({config['about']})"]
     if languages := config.get("data", {}).get("languages"):
         facts.append(f"of its languages {_listed(languages)}")
-    if sizes:
+    if sizes and decoded:
         facts.append(f"{_listed(sorted(sizes))} test outputs")
     facts.append(f"{'seeds' if len(seeds) > 1 else 'seed'} {_listed(seeds)}")
     if len(seeds) > 1:
         facts.append("mean ± deviation (n − 1)")
-    decoding = {_flags(manifest["config"].get("generate") or {}) for manifest in manifests}
-    facts.append(f"decoded with {' or '.join(sorted(decoding))}")
-    if results.get("signature"):
-        facts.append(f"BLEU is `{results['signature']}`")
+    if decoded:
+        decoding = {_flags(manifest["config"].get("generate") or {}) for manifest in manifests}
+        facts.append(f"decoded with {' or '.join(sorted(decoding))}")
+        if results.get("signature"):
+            facts.append(f"BLEU is `{results['signature']}`")
+        signatures = {test["chrf_signature"] for test in tests if "chrf_signature" in test}
+        facts += [f"chrF is `{signature}`" for signature in sorted(signatures)]
     days = sorted({_day(manifest) for manifest in manifests} - {None})
     facts.append(f"trained {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
-    facts.append(f"commit {_listed(_values(manifests, lambda m: (m['git_commit'] or '?')[:7]))}")
+    facts.append(f"commit {_listed(_values(manifests, _commit))}")
     facts.append(_listed(_values(manifests, _versions)))
     facts.append(_listed(_values(manifests, _hardware)))
     return [fact for fact in facts if fact]
@@ -317,6 +335,12 @@ def _facts(evidence: Evidence) -> list[str]:
 
 def _values(manifests: list[dict], of: Callable[[dict], str]) -> list[str]:
     return sorted({of(manifest) for manifest in manifests})
+
+
+def _commit(manifest: dict[str, Any]) -> str:
+    """A plus says that files had been changed since."""
+    whole = manifest["git_commit"] or "?"
+    return whole[:7] + "+" * whole.endswith("+")
 
 
 def _versions(manifest: dict[str, Any]) -> str:
@@ -337,8 +361,9 @@ def _day(manifest: dict[str, Any]) -> str | None:
 
 
 def _flags(generate: dict[str, Any]) -> str:
-    shown_flags = {key: generate[key] for key in ("beam", "end-search") if key in generate}
-    return "`" + " ".join(f"--{key} {value}" for key, value in shown_flags.items()) + "`"
+    shown_flags = [f"--{key} {generate[key]}" for key in ("beam", "end-search") if key in generate]
+    shown_flags += ["--unnormalized"] * bool(generate.get("unnormalized"))
+    return f"`{' '.join(shown_flags)}`"
 
 
 def _listed(values: Sequence) -> str:

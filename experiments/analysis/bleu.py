@@ -13,7 +13,6 @@ accuracy of inflection (S2S Table 1); mean ± deviation over seeds; paired boots
 """
 
 import itertools
-import json
 import logging
 from collections.abc import Callable
 
@@ -24,6 +23,7 @@ from ..metrics import bleu_metric, is_tokenised, outputs
 from ..run_folder import Run
 from ..spread import spread
 from .shared.analysis import Analysis, NotMeasured, beam_hypotheses
+from .shared.words import read_segmentation, subword_joiner
 
 SPLITS = ("test", "valid")
 SCORES = (
@@ -83,24 +83,10 @@ def tokenized_bleu(run: Run, split: str) -> dict:
     }
 
 
-def read_segmentation(run: Run) -> dict:
-    """How the data were tokenised and cut into subwords."""
-    return json.loads((run.bin / RECORD).read_text(encoding="utf-8"))
-
-
 def reference_tokenizer(segmentation: dict) -> Callable[[str], str]:
     names = ("source", "target", "tokenizer", "normalise")
     spec = DataSpec(**{name: segmentation[name] for name in names})
     return tokenizer(spec, spec.target)
-
-
-def subword_joiner(segmentation: dict) -> Callable[[str], str]:
-    """A function that joins the subwords of a line."""
-    if segmentation["segmentation"] == "bpe":
-        return lambda line: f"{line} ".replace("@@ ", "").strip()
-    if segmentation["segmentation"] == "sentencepiece":
-        return lambda line: line.replace(" ", "").replace("\u2581", " ").strip()
-    return str
 
 
 def summary(rows: list[dict]) -> dict[str, dict]:

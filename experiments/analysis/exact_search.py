@@ -25,15 +25,13 @@ sentences of a batch, which are about as long, share its time equally.
 
 import time
 
-import torch
-
 from sparse_fairseq.generation import SparseSequenceGenerator
 
-from ..metrics import corpus_scores
 from ..run_folder import Run
 from .shared.analysis import Analysis, percent
-from .shared.decoding import generator_of, words_of
+from .shared.decoding import generator_of
 from .shared.models import Loaded, load, model_inputs
+from .shared.words import reader, word_scores
 
 BEAM = 5
 BEAMS = (1, BEAM, 20)
@@ -51,7 +49,7 @@ def compute(run: Run, settings: dict) -> dict:
     return {"split": split, "sentences": count, "budget": settings["budget"], **found.result()}
 
 
-def search_of(
+def search_generator(
     loaded: Loaded, run: Run, beam: int, budget: int = 0, min_len: int = 0
 ) -> SparseSequenceGenerator:
     return generator_of(
@@ -70,11 +68,12 @@ class Findings:
     """Collects what beams and exact search find, sentence by sentence."""
 
     def __init__(self, loaded: Loaded, run: Run, budget: int):
-        self.loaded, self.run = loaded, run
-        self.beams = {beam: search_of(loaded, run, beam) for beam in BEAMS if beam != BEAM}
+        self.run = run
+        self.words, self.wanted = reader(loaded, run), reader(loaded, run, of_references=True)
+        self.beams = {beam: search_generator(loaded, run, beam) for beam in BEAMS if beam != BEAM}
         self.budget = budget
         budgets = (*(b for b in BUDGETS if b < budget), budget)
-        self.by_budget = {b: search_of(loaded, run, BEAM, b) for b in budgets}
+        self.by_budget = {b: search_generator(loaded, run, BEAM, b) for b in budgets}
         self.turn = 1
         self.sentences: list[dict] = []
 
@@ -95,9 +94,9 @@ class Findings:
                         beam: float(found["score"]) < float(exact["score"]) - CLOSE
                         for beam, found in of_beams.items()
                     },
-                    "exact": self._words(exact["tokens"]),
-                    "beam": self._words(of_beams[BEAM]["tokens"]),
-                    "reference": self._words(sample["target"][place]),
+                    "exact": self.words(exact["tokens"]),
+                    "beam": self.words(of_beams[BEAM]["tokens"]),
+                    "reference": self.wanted(sample["target"][place]),
                 }
             )
 
@@ -110,9 +109,6 @@ class Findings:
             found[budget] = self.by_budget[budget].generate(None, sample)
             seconds[budget] = time.process_time() - began
         return found, seconds
-
-    def _words(self, tokens: torch.Tensor) -> str:
-        return words_of(self.loaded, self.run, tokens)
 
     def result(self) -> dict:
         proved = [s for s in self.sentences if s["proved"][self.budget]]
@@ -138,14 +134,10 @@ class Findings:
 
     def _quality(self, sentences: list[dict], which: str) -> dict:
         texts = [s[which] for s in sentences]
-        references = [s["reference"] for s in sentences]
-        scores = corpus_scores(texts, references, self.run.target_lang, tokenised=True)
-        words, wanted = (sum(len(t.split()) for t in ts) for ts in (texts, references))
         shorter = sum(len(s[which].split()) < len(s["beam"].split()) for s in sentences)
         return {
-            **{name: scores[name] for name in ("bleu", "chrf")},
+            **word_scores(self.run, texts, [s["reference"] for s in sentences]),
             "empty": percent(sum(not text for text in texts), len(texts)),
-            "length": percent(words, wanted),
             "shorter": percent(shorter, len(sentences)),
         }
 

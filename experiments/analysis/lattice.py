@@ -28,9 +28,9 @@ from data_prep.inflection import spelled
 
 from ..fairseq_output import Generated
 from ..run_folder import Run
-from .bleu import read_segmentation, subword_joiner
 from .shared.analysis import Analysis, beam_hypotheses
 from .shared.models import Loaded, load, model_inputs
+from .shared.words import read_segmentation, subword_joiner
 
 SHORT = range(8, 16)  # words of a sentence that can be shown
 

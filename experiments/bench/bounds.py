@@ -22,7 +22,7 @@ from sparse_fairseq.generation.batch_search import BatchSearch
 from sparse_fairseq.generation.beams import HostCandidates
 from sparse_fairseq.generation.sentence import Ended, Sentence
 
-from ..analysis.exact_search import BEAM, search_of
+from ..analysis.exact_search import BEAM, search_generator
 from ..analysis.shared.models import load
 from ..run_folder import Run
 from .common import write_csv
@@ -64,7 +64,7 @@ class UnboundedSearch(BatchSearch):
 @torch.no_grad()
 def measure(run: Run, split: str, sentences: int, rounds: int) -> dict:
     loaded = load(run)
-    generator = search_of(loaded, run, BEAM, min_len=1)
+    generator = search_generator(loaded, run, BEAM, min_len=1)
     searches = {"without": UnboundedSearch, "with": BatchSearch}
     seconds = dict.fromkeys(searches, 0.0)
     for turn, sample in enumerate(batches_of(loaded.dataset(split), sentences)):

@@ -22,7 +22,7 @@ import torch
 from data_prep.files import write_json
 from sparse_fairseq.generation.exact_search import EXACT_BUDGET
 
-from ..analysis.exact_search import BEAM, CLOSE, search_of
+from ..analysis.exact_search import BEAM, CLOSE, search_generator
 from ..analysis.shared.models import load
 from ..provenance import now, provenance
 from ..run_folder import Run, find_runs
@@ -43,7 +43,7 @@ def batches_of(dataset, sentences: int) -> Iterator[dict]:
 def measure(run: Run, split: str, sentences: int, budgets: list[int], rounds: int) -> list[dict]:
     loaded = load(run)
     dataset = loaded.dataset(split)
-    generators = {b: search_of(loaded, run, BEAM, b) for b in (0, *budgets)}
+    generators = {b: search_generator(loaded, run, BEAM, b) for b in (0, *budgets)}
     for generator in generators.values():
         generator.min_len = generator.rules.min_len = 1
     count = min(sentences, len(dataset))

@@ -1,6 +1,4 @@
-"""How analyses let a run's model translate: with the flags of its config, and as words."""
-
-from torch import Tensor
+"""How analyses let a run's model translate."""
 
 from sparse_fairseq.generation import SparseSequenceGenerator
 
@@ -14,7 +12,8 @@ def beam_of(run: Run) -> int:
 
 
 def generator_of(loaded: Loaded, run: Run, **options) -> SparseSequenceGenerator:
-    """As the run was decoded, but for these options of the generator; one hypothesis each."""
+    """With the run's beam, limits of length, ranking and end of the search, but for these options
+    of the generator; one hypothesis each."""
     flags = run.config["generate"]
     configured = {
         "beam_size": beam_of(run),
@@ -26,11 +25,3 @@ def generator_of(loaded: Loaded, run: Run, **options) -> SparseSequenceGenerator
         "nbest": 1,
     }
     return SparseSequenceGenerator([loaded.model], loaded.dictionary, **{**configured, **options})
-
-
-def words_of(loaded: Loaded, run: Run, tokens: Tensor) -> str:
-    """As they were divided for training, without the marks of subwords."""
-    separator = {"bpe": "@@ ", "sentencepiece": "sentencepiece"}
-    segmentation = run.config["data"].get("segmentation")
-    real = tokens[tokens != loaded.dictionary.pad()]
-    return loaded.dictionary.string(real.cpu(), separator.get(segmentation))

@@ -1,9 +1,14 @@
 """Both ends of a search, of models whose outputs are known."""
 
+import json
+
 import pytest
 from hand_made import EOS, A, B, C, make_run, scores_table, table_loaded
 
 from experiments.analysis import end_search
+from experiments.analysis.shared.words import read_segmentation, subword_joiner
+
+UNK = 3
 
 # A beam of 2 keeps the bad ends "a" (0.1) and "a b" (0.09); the best output, "a b c", has 0.81.
 BAD_ENDS = {
@@ -34,7 +39,8 @@ def test_bleu_and_length_under_both_rules(make):
     assert (result["split"], result["sentences"], result["beam"]) == ("test", 3, 2)
     assert result["ahead"]["length"] == 100.0 and result["ahead"]["chrf"] == pytest.approx(100)
     assert result["full"]["length"] == 60.0 and result["full"]["chrf"] < 90
-    assert {*result["full"]} == {*result["ahead"]} == {"bleu", "chrf", "length"}
+    assert {*result["full"]} == {*result["ahead"]} == {"bleu", "bleu_signature", "chrf", "length"}
+    assert "tok:none" in result["full"]["bleu_signature"]
     assert result["differ"] == pytest.approx(100 / 3)
 
 
@@ -44,6 +50,32 @@ def test_inflected_words_are_counted_by_language(make):
     result = end_search.compute(run, {"split": "test"})
     assert result["full"] == {"word_accuracy": 50.0, "edit_distance": 1.0}
     assert result["ahead"] == {"word_accuracy": 100.0, "edit_distance": 0.0}
+
+
+def test_unknown_words_of_references_are_never_right(make, monkeypatch):
+    loaded = table_loaded(scores_table([{EOS: {UNK: 1.0}, UNK: {EOS: 1.0}}]), [[UNK]])
+    monkeypatch.setattr(end_search, "load", lambda run: loaded)
+    run = make(metric="inflection")
+    (run.text / "test.language").write_text("german\n")
+    assert end_search.compute(run, {"split": "test"})["ahead"]["word_accuracy"] == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "generate", "joined"),
+    [
+        ("bpe", {}, "ab▁c ▁d"),
+        ("sentencepiece", {}, "a@@b c d"),
+        ("none", {}, "a@@ b▁c ▁d"),
+        ("none", {"post-process": "subword_nmt"}, "ab▁c ▁d"),
+        ("none", {"post-process": "sentencepiece"}, "a@@b c d"),
+    ],
+)
+def test_words_are_joined_as_their_data_were_divided(make, record, generate, joined):
+    """Of a run that was adopted, only its flags say it."""
+    run = make(generate=generate)
+    path = run.bin / "segmentation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "segmentation": record}))
+    assert subword_joiner(read_segmentation(run))("a@@ b▁c ▁d") == joined
 
 
 def test_the_flags_of_the_run_hold_under_both_rules(make):

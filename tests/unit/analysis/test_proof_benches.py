@@ -28,7 +28,7 @@ def loaded(tmp_path, monkeypatch):
 
 def test_a_search_without_bounds_finds_the_same_and_proves_less(loaded, tmp_path):
     run = make_run(tmp_path)
-    generator = bounds.search_of(loaded, run, 5)
+    generator = bounds.search_generator(loaded, run, 5)
     (sample,) = exact_search.batches_of(loaded.dataset("test"), 3)
     plain, bare = (
         search(generator, sample, None, None, None).run()

@@ -91,21 +91,79 @@ def test_runs_of_another_machine_are_added(folder, tmp_path):
     assert {**results, "made": ""} == {**together, "made": ""}
 
 
-@pytest.mark.parametrize("what", ["settings", "data"])
-def test_runs_that_differ_in_more_than_system_and_seed_are_not_added(folder, tmp_path, what):
+def results_of(out: Path) -> dict:
+    return json.loads((out / "results.json").read_text())
+
+
+def test_a_run_that_is_there_is_replaced_and_its_comparisons_go(folder, tmp_path):
+    """Only what was compared with the old run goes: there is no pair of runs of two machines."""
     out = tmp_path / "out"
     copy_evidence(folder, out)
-    before = {path: path.read_bytes() for path in out.rglob("*.json")}
-    data = {name: f"{tmp_path}/data/iwslt14_de_en/{name}" for name in ("bin", "text")}
-    other = {
-        "settings": {"config": {"data": {"source": "de", "target": "en"}, "train": {"lr": 17}}},
-        "data": {"data": {**data, "checksums": {"bin/dict.de.txt": "17"}}},
-    }
+    before = results_of(out)
+    pairs = [
+        {"metric": "bleu", "baseline": "softmax", "system": "relu15", "seed": seed}
+        for seed in (1, 2)
+    ]
+    change(out / "results.json", pairs=pairs)
+    shutil.rmtree(folder / "softmax")
+    shutil.rmtree(folder / "relu15/seed2")
+    shutil.rmtree(folder / "analysis", ignore_errors=True)
+    scores = json.loads((folder / "relu15/seed1/scores.json").read_text())
+    scores["test"]["bleu"] = 1.25
+    change(folder / "relu15/seed1/scores.json", **scores)
+    main([str(folder), "--out", str(out), "--add"])
+    after = results_of(out)
+    names = [[(run["system"], run["seed"]) for run in found["runs"]] for found in (before, after)]
+    assert names[0] == names[1]
+    bleu = {(run["system"], run["seed"]): run["measured"]["bleu"] for run in after["runs"]}
+    assert bleu["relu15", 1] == 1.25 and bleu["relu15", 2] != 1.25
+    assert after["systems"]["relu15"]["bleu"]["mean"] == (1.25 + bleu["relu15", 2]) / 2
+    assert after["pairs"] == pairs[1:]
+
+
+def test_adding_to_nothing_copies(folder, tmp_path):
+    main([str(folder), "--out", str(tmp_path / "out"), "--add"])
+    copy_evidence(folder, tmp_path / "whole")
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+
+
+CONFIG = {"data": {"source": "de", "target": "en"}, "train": {"lr": 0.1}}
+OTHER = {
+    "settings": {"config": {**CONFIG, "train": {"lr": 17}}, "settings": {"lr": 17}},
+    # Continued, after which somebody put the config back.
+    "settings ": {"config": CONFIG, "settings": {"lr": 17}},
+    "data": {"data": {"bin": "data/x/bin", "text": "data/x/text", "checksums": {"dict": "17"}}},
+    "dataset": {"dataset": "iwslt17_de_en"},
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+@pytest.mark.parametrize("of", ["*/*", "softmax/seed2"])  # all that are new, or one of them
+def test_runs_that_differ_in_more_than_system_and_seed_are_not_added(folder, tmp_path, what, of):
+    out = tmp_path / "out"
     for path in folder.glob("*/*/manifest.json"):
-        change(path, **other[what])
-    with pytest.raises(SystemExit, match=f"seed1.manifest.json has other {what} than the runs"):
+        change(path, config=CONFIG, settings={"lr": 0.1, "seed": 1})
+    copy_evidence(folder, out)
+    before = {path: path.read_bytes() for path in out.rglob("*.json")}
+    for path in folder.glob(f"{of}/manifest.json"):
+        change(path, **OTHER[what])
+    shutil.rmtree(folder / "relu15")
+    with pytest.raises(
+        SystemExit, match=rf"differ in more than system and seed: in {what.strip()}$"
+    ):
         main([str(folder), "--out", str(out), "--add"])
     assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
+
+
+def test_scores_of_another_signature_are_not_added(folder, tmp_path):
+    out = tmp_path / "out"
+    copy_evidence(folder, out)
+    shutil.rmtree(folder / "relu15")
+    for path in folder.glob("*/*/scores.json"):
+        test = json.loads(path.read_text())["test"]
+        change(path, test={**test, "bleu_signature": "tok:char"})
+    with pytest.raises(SystemExit, match="BLEU was not computed alike: .* and tok:char"):
+        main([str(folder), "--out", str(out), "--add"])
 
 
 def test_a_sentence_is_refused_before_anything_is_written(folder, tmp_path):

@@ -73,6 +73,7 @@ def test_means_and_deviations_over_seeds_with_how_they_were_made(tmp_path):
     for said in (
         "Of test data: BLEU, proved %.",
         "Of validation data: support.",
+        "Proved: exact search after a beam of 5, ",
         "at most 500 sentences, 2,000 prefixes for each",
         "Dataset d (digits); of its languages x, y; 1,000 test outputs; seeds 1, 2; mean ± dev",
         f"decoded with `--beam 5`; BLEU is `{SIGNATURE}`; trained 2026-01-01 to 2026-01-02",
@@ -95,6 +96,42 @@ def test_without_softmax_the_first_system_is_what_others_are_compared_with(tmp_p
     assert "The last column is of seed 3 alone" in text
 
 
+def test_only_the_first_seed_is_compared(tmp_path):
+    pair = {"metric": "bleu", "baseline": "softmax", "samples": 1000, "p_value": 0.3}
+    pairs = [
+        {**pair, "system": "relu15", "seed": 1, "difference": 1.0},
+        {**pair, "system": "relu15", "seed": 2, "difference": 2.0},
+        {**pair, "system": "entmax15", "seed": 2, "difference": 3.0},
+    ]
+    runs = [measured(s, seed, 30.0) for s in ("softmax", "entmax15", "relu15") for seed in (1, 2)]
+    text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, pairs))
+    assert [row[-1] for row in rows(text)[2:]] == ["–", "–", "+1.0 (p = 0.300)"]
+    assert "is of seed 1 alone" in text
+
+
+def test_what_was_decoded_otherwise_says_so(tmp_path):
+    found = {"bleu_full": 20.0, "bleu_ahead": 21.0, "bleu_of_exact": 22.0}
+    results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0, measured=found)])
+    text = fill(page("d columns=bleu_full,bleu_ahead"), results)
+    assert rows(text)[0] == ["system", "BLEU of words, fairseq's end", "BLEU of words, ahead"]
+    assert "`--end-search full` and `ahead`" in text and text.count("Of words: divided") == 1
+    text = fill(page("d columns=bleu_of_exact"), results)
+    assert "BLEU of words, exact: exact search after a beam of 5, at most 500" in text
+
+
+def test_speeds_of_two_machines_are_not_one_comparison(tmp_path):
+    found = {"train_words_per_cpu_second": 1000.0}
+    runs = [measured("softmax", seed, 30.0, measured=found) for seed in (1, 2)]
+    results = write_evidence(tmp_path / "d", runs)
+    chosen = page("d columns=train_words_per_cpu_second")
+    assert "different machines" not in fill(chosen, results)
+    path = tmp_path / "d/softmax/seed2.manifest.json"
+    hardware = {"cpu": "Another", "cores": 8, "gpus": []}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hardware": hardware}))
+    assert "Speeds are of different machines" in fill(chosen, results)
+    assert "different machines" not in fill(page("d columns=bleu"), results)
+
+
 def test_chosen_columns(tmp_path):
     results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0)])
     found = rows(fill(page("d columns=certified,bleu"), results))
@@ -107,7 +144,9 @@ def test_curves_have_the_updates_that_most_systems_have(tmp_path):
     runs = [measured("relu15_tau0", 1, 1.0, curve=curve[:1])]
     runs += [measured("relu15", seed, 1.0, curve=curve) for seed in (1, 2)]
     runs += [measured("relu15_tau5", 1, 1.0, curve=[*curve, {"updates": 117, "accuracy": 30.0}])]
-    found = rows(fill(page("d curve=accuracy"), write_evidence(tmp_path / "d", runs)))
+    text = fill(page("d curve=accuracy"), write_evidence(tmp_path / "d", runs))
+    assert "decoded with" not in text and "seeds 1, 2" in text
+    found = rows(text)
     assert found[0] == ["system", "50", "100"]
     assert found[2:] == [
         ["relu15", "10.0 ± 0.0", "20.0 ± 0.0"],
