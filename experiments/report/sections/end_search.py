@@ -15,9 +15,10 @@ def fill(material: Material, section: Section) -> None:
         return
     section.reading = [
         "fairseq ends a search when as many hypotheses as the beam are complete, however bad they "
-        "are. Softmax always has bad ones to complete; a sparse model often has none, and searches "
-        "on. With “ahead” (--end-search ahead) the search goes on while an unfinished hypothesis "
-        "is better than the complete ones. A comparison under fairseq's rule favours sparse models."
+        "are. With “ahead” (--end-search ahead) the search goes on while an unfinished hypothesis "
+        "is better than the complete ones. Softmax always has bad hypotheses to complete; a sparse "
+        "model may have none, and searches on under both rules. Where fairseq's rule costs one "
+        "system more than another, a comparison under it is not fair."
     ]
     if not material.inflects:
         section.reading.append(
