@@ -141,7 +141,7 @@ def draw(table: list[dict], rows: int) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")
     points = [row for row in table if row["rows"] == rows and row["support"] == 25]
     for name in dict.fromkeys(row["loss"] for row in points):
         own = sorted((r for r in points if r["loss"] == name), key=lambda r: r["classes"])
@@ -150,20 +150,21 @@ def draw(table: list[dict], rows: int) -> None:
         right.plot(classes, [row["megabytes"] for row in own], "o-", markersize=3)
     left.set_ylabel(f"time / ({BASELINE})")
     right.set_ylabel("peak memory, MB")
-    left.set_ylim(bottom=0)
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xlabel("vocabulary")
+        axes.set_yscale("log")
         axes.grid(alpha=0.3)
-    right.set_yscale("log")
-    left.legend(fontsize=6)
+    ratios = (0.2, 0.5, 1, 2, 5)
+    left.set_yticks(ratios, labels=map(str, ratios))
+    left.minorticks_off()
+    figure.legend(loc="outside lower center", ncols=3, fontsize=6)
     where = machine()
     figure.suptitle(
         f"output layer + loss, forward + backward, N = {rows}, d = 512, 25 non-zeros; "
         f"{where['machine']}, torch {where['torch']}, {where['date']}",
         fontsize=7,
     )
-    figure.tight_layout()
     figure.savefig(FIGURE, dpi=150)
     print(f"drawn to {FIGURE}")
 
