@@ -179,7 +179,7 @@ QUANTITIES = (
     ),
     *(
         Quantity(
-            *(f"{key}_{rule}", f"{title}, {name}", digits, "test"),
+            *(f"{key}_{rule}", f"{title} ({name})", digits, "test"),
             (analysed("end_search", rule, key),),
             detail=True,
             note=" ".join(filter(None, [TWO_ENDS, OF_WORDS if "of words" in title else ""])),

@@ -89,6 +89,8 @@ def _block(what: str, results: Path) -> str:
     if not names:
         raise UsageError(f"table {what}: of which dataset?")
     found = [_read(results, name, system) for name in names]
+    if len(found) > 1:  # no column for what was compared within some of the datasets
+        found = [Evidence({**one.results, "pairs": ()}, one.manifests) for one in found]
     tables = [KINDS[kind](evidence, chosen) for evidence in found]
     for evidence, (rows, _) in zip(found, tables, strict=True):
         if len(rows) < 2:

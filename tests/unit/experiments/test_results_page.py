@@ -113,7 +113,7 @@ def test_what_was_decoded_otherwise_says_so(tmp_path):
     found = {"bleu_full": 20.0, "bleu_ahead": 21.0, "bleu_of_exact": 22.0}
     results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0, measured=found)])
     text = fill(page("d columns=bleu_full,bleu_ahead"), results)
-    assert rows(text)[0] == ["system", "BLEU of words, fairseq's end", "BLEU of words, ahead"]
+    assert rows(text)[0] == ["system", "BLEU of words (fairseq's end)", "BLEU of words (ahead)"]
     assert "`--end-search full` and `ahead`" in text and text.count("Of words: divided") == 1
     text = fill(page("d columns=bleu_of_exact"), results)
     assert "BLEU of words, exact: exact search after a beam of 5, at most 500" in text
@@ -194,6 +194,22 @@ def test_rows_of_several_datasets_of_one_system(tmp_path):
         "trained 2026-01-01; commit 0123456; torch",
     ):
         assert said in text
+
+
+def test_rows_of_several_datasets_leave_out_what_only_some_have_compared(tmp_path):
+    pair = {"metric": "bleu", "seed": 1, "difference": 2.0, "p_value": 0.1, "samples": 1000}
+    pair |= {"baseline": "softmax", "system": "relu15"}
+    runs = [measured("softmax", 1, 30.0), measured("relu15", 1, 32.0)]
+    write_evidence(tmp_path / "d", runs, [pair])
+    write_evidence(tmp_path / "e", runs[:1])
+    text = fill(page("d e columns=bleu"), tmp_path)
+    assert rows(text)[0] == ["dataset", "system", "BLEU"]
+    assert [row[:2] for row in rows(text)[2:]] == [
+        ["d", "softmax"],
+        ["d", "relu15"],
+        ["e", "softmax"],
+    ]
+    assert "bootstrap" not in text
 
 
 def test_datasets_with_other_columns_make_no_table(tmp_path):
