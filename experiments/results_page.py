@@ -142,13 +142,14 @@ def _by_system(evidence: Evidence, chosen: str) -> Table:
     for system in evidence.systems:
         row = [system, *([_listed(evidence.seeds(system)) or "–"] if varied else [])]
         row += [_cell(values[system], q.digits) for values, q in zip(found, columns, strict=True)]
-        rows.append(row + ([_difference(pairs.get(system))] if pairs else []))
+        rows.append(row + ([_difference(pairs.get(system, ()))] if pairs else []))
     notes = [*_splits(columns), *_search_note(evidence, columns), *_notes(evidence, columns)]
     if pairs:
-        seeds, samples = ({pair[key] for pair in pairs.values()} for key in ("seed", "samples"))
+        compared = [pair for own in pairs.values() for pair in own]
+        seeds, samples = (sorted({pair[key] for pair in compared}) for key in ("seed", "samples"))
         notes.append(
-            f"The last column is of seed {_listed(sorted(seeds))} alone: p by paired bootstrap, "
-            f"{_listed(sorted(samples))} samples."
+            f"The last column is of seed{'s' * (len(seeds) > 1)} {_listed(seeds)}: p by paired "
+            f"bootstrap, {_listed(samples)} samples."
         )
     return rows, notes
 
@@ -236,26 +237,25 @@ def _cell(value: Spread | None, digits: int) -> str:
     return mean if value.std is None else f"{mean} ± {value.std:.{digits}f}"
 
 
-def _against(evidence: Evidence) -> dict[str, dict[str, Any]]:
-    """What the bootstrap says of BLEU of each other system beside the first."""
+def _against(evidence: Evidence) -> dict[str, list[dict[str, Any]]]:
+    """What the bootstrap says of BLEU of each other system beside the first, by seed."""
     systems, known = evidence.systems, evidence.results.get("pairs") or ()
-    pairs = [pair for pair in known if pair["metric"] == "bleu"]
-    found = {}
-    for pair in pairs:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for pair in sorted(known, key=lambda pair: pair["seed"]):
         names = {pair["baseline"], pair["system"]}
-        first = pair["seed"] == min(pair["seed"] for pair in pairs)
-        if first and systems[0] in names and names <= {*systems}:
+        if pair["metric"] == "bleu" and systems[0] in names and names <= {*systems}:
             sign = 1 if pair["baseline"] == systems[0] else -1
             (other,) = names - {systems[0]}
-            found[other] = {**pair, "difference": sign * pair["difference"]}
+            found.setdefault(other, []).append({**pair, "difference": sign * pair["difference"]})
     return found
 
 
-def _difference(pair: dict[str, Any] | None) -> str:
-    if pair is None:
+def _difference(pairs: Sequence[dict[str, Any]]) -> str:
+    if not pairs:
         return "–"
-    difference = f"{pair['difference']:+.1f}".replace("-", "−")
-    return f"{difference} (p = {pair['p_value']:.3f})"
+    differences = ", ".join(f"{pair['difference']:+.1f}".replace("-", "−") for pair in pairs)
+    p_values = ", ".join(f"{pair['p_value']:.3f}" for pair in pairs)
+    return f"{differences} (p = {p_values})"
 
 
 # What is said below a table

@@ -104,24 +104,24 @@ def summary(rows: list[dict]) -> dict[str, dict]:
 
 
 def compare(runs: list[Run], split: str, samples: int) -> list[dict]:
-    """Every two systems with the same seed, the smallest that both have."""
-    by_name = {(run.system, run.seed): run for run in runs if run.seed is not None}
+    """Every two systems, with each seed that both have."""
+    by_name = {
+        (run.system, run.seed): run for run in runs if run.seed is not None and not run.inflects
+    }
     systems = list(dict.fromkeys(system for system, _ in by_name))
     pairs = []
     for one, other in itertools.combinations(systems, 2):
-        seeds = {s for system, s in by_name if system == one}
-        seeds &= {s for system, s in by_name if system == other}
-        if seeds and not by_name[one, min(seeds)].inflects:
-            two = by_name[one, min(seeds)], by_name[other, min(seeds)]
-            references = two[0].references(split)
+        seeds = {seed for system, seed in by_name if system == one}
+        for seed in sorted(seeds & {seed for system, seed in by_name if system == other}):
+            two = by_name[one, seed], by_name[other, seed]
             tests = paired_bootstrap(
                 *(run.hypotheses(split) for run in two),
-                references,
+                two[0].references(split),
                 two[0].target_lang,
                 samples,
                 is_tokenised(two[0].config["data"]),
             )
-            names = {"baseline": one, "system": other, "seed": min(seeds)}
+            names = {"baseline": one, "system": other, "seed": seed}
             pairs += [{**names, **test} for test in tests]
     return pairs
 

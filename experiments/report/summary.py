@@ -60,22 +60,29 @@ def _quality(material: Material) -> str:
     )
     text = f"{name}: {ranked}."
     if len(order) > 1 and "softmax" in order and not inflection:
-        text += _against_softmax(material, order[0], scores[order[0]][2] > 1)
+        text += _against_softmax(material, order[0])
     return text + _published(material, order)
 
 
-def _against_softmax(material: Material, best: str, of_seeds: bool) -> str:
-    """What the bootstrap says; it is of one seed, and may differ from the mean over several."""
+def _against_softmax(material: Material, best: str) -> str:
+    """What the bootstrap of each seed says, which may differ from the mean over seeds."""
     pairs = ((material.result("bleu") or {}).get("test") or {}).get("pairs") or []
+    better, p_values = [], []
     for pair in pairs:
-        sides = {pair["baseline"], pair["system"]}
-        if pair["metric"] == "bleu" and sides == {best, "softmax"} and best != "softmax":
-            p, sign = pair["p_value"], 1 if pair["system"] == best else -1
-            verdict = "significantly better" if p < 0.05 else "not significantly better"
-            verdict = verdict if sign * pair["difference"] > 0 else "not better"
-            verdict = f"with seed {pair['seed']} {verdict}" if of_seeds else verdict
-            return f" {system_label(best)} is {verdict} than softmax (p = {number_text(p, 3)})."
-    return ""
+        if pair["metric"] == "bleu" and {pair["baseline"], pair["system"]} == {best, "softmax"}:
+            sign = 1 if pair["system"] == best else -1
+            better.append(sign * pair["difference"] > 0)
+            p_values.append(pair["p_value"])
+    if not p_values or best == "softmax":
+        return ""
+    sure = sum(up and p < 0.05 for up, p in zip(better, p_values, strict=True))
+    if len(p_values) > 1:
+        verdict = f"significantly better than softmax with {sure} of {len(p_values)} seeds"
+    else:
+        word = "significantly better" if sure else "not significantly better"
+        verdict = f"{word if better[0] else 'not better'} than softmax"
+    listed = ", ".join(number_text(p, 3) for p in p_values)
+    return f" {system_label(best)} is {verdict} (p = {listed})."
 
 
 def _published(material: Material, order: list[str]) -> str:

@@ -135,22 +135,24 @@ def _significance(material: Material) -> Iterator[Table]:
         # The baseline is the one that the papers name first.
         names = in_order([pair["baseline"], pair["system"]])
         sign = 1 if names[0] == pair["baseline"] else -1
-        found[(*names, pair["metric"])] = (sign * pair["difference"], pair["p_value"])
+        found[(*names, pair["seed"], pair["metric"])] = (sign * pair["difference"], pair["p_value"])
     rows = []
-    for baseline, system, metric in sorted(found, key=_place):
+    for *names, seed, metric in sorted(found, key=_place):
         if metric == "bleu":
-            bleu, chrf = found[baseline, system, "bleu"], found.get((baseline, system, "chrf"))
-            cells = [_signed(bleu[0]), _p_value(bleu[1])]
+            bleu, chrf = found[*names, seed, "bleu"], found.get((*names, seed, "chrf"))
+            cells = [number(seed, 0), _signed(bleu[0]), _p_value(bleu[1])]
             cells += [_signed(chrf and chrf[0]), _p_value(chrf and chrf[1])]
-            names = [Cell(system_label(name), name) for name in (system, baseline)]
-            rows.append([*names, *cells])
+            rows.append([*(Cell(system_label(name), name) for name in reversed(names)), *cells])
     if rows:
-        columns = ["System", "Baseline", "Δ BLEU", "p (BLEU)", "Δ chrF", "p (chrF)"]
-        note = f"sacreBLEU’s paired bootstrap with {pairs[0]['samples']:,} samples, one seed."
+        columns = ["System", "Baseline", "Seed", "Δ BLEU", "p (BLEU)", "Δ chrF", "p (chrF)"]
+        note = (
+            f"sacreBLEU’s paired bootstrap with {pairs[0]['samples']:,} samples, of each seed. "
+            "p is about other test sentences; seeds are other trainings."
+        )
         yield Table("significance", "Which differences are significant?", columns, rows, [note])
 
 
-def _place(pair: tuple[str, str, str]) -> tuple:
+def _place(pair: tuple[str, str, int, str]) -> tuple:
     return (*(describe(name).order for name in pair[:2]), *pair)
 
 

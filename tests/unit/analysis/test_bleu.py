@@ -56,6 +56,16 @@ def test_scores_of_runs_and_systems(tmp_path):
     assert pairs["bleu"]["seed"] == 1 and pairs["chrf"]["samples"] == 100
 
 
+def test_systems_are_compared_with_each_seed_that_both_have(tmp_path):
+    runs = [translated(tmp_path, "good", REFERENCES, seed) for seed in (1, 3)]
+    runs += [translated(tmp_path, "mixed", text, s) for s, text in ((1, MIXED), (2, MIXED))]
+    runs.append(translated(tmp_path, "mixed", WORSE, 3))
+    pairs = bleu.compute(runs, {"samples": 20})["test"]["pairs"]
+    found = {(p["seed"], p["metric"]): p["difference"] for p in pairs}
+    assert [*found] == [(seed, metric) for seed in (1, 3) for metric in ("bleu", "chrf")]
+    assert found[3, "bleu"] < found[1, "bleu"] < 0
+
+
 def test_bootstrap_sees_what_differs_and_only_that():
     found = bleu.paired_bootstrap(WORSE, REFERENCES, REFERENCES, "en", 200)
     assert all(test["p_value"] < 0.05 for test in found)

@@ -93,20 +93,23 @@ def test_without_softmax_the_first_system_is_what_others_are_compared_with(tmp_p
     text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, [pair]))
     assert rows(text)[0] == ["system", "BLEU", "BLEU − relu15"]
     assert [row[2] for row in rows(text)[2:]] == ["–", "−0.3 (p = 0.300)"]
-    assert "The last column is of seed 3 alone" in text
+    assert "The last column is of seed 3: p by" in text
 
 
-def test_only_the_first_seed_is_compared(tmp_path):
+def test_each_seed_is_compared(tmp_path):
     pair = {"metric": "bleu", "baseline": "softmax", "samples": 1000, "p_value": 0.3}
     pairs = [
-        {**pair, "system": "relu15", "seed": 1, "difference": 1.0},
-        {**pair, "system": "relu15", "seed": 2, "difference": 2.0},
-        {**pair, "system": "entmax15", "seed": 2, "difference": 3.0},
+        {**pair, "system": "relu15", "seed": 2, "difference": 2.0, "p_value": 0.01},
+        {**pair, "system": "relu15", "seed": 1, "difference": -1.0},
+        {**pair, "system": "relu15", "seed": 1, "metric": "chrf", "difference": 7.0},
+        {**pair, "baseline": "entmax15", "system": "softmax", "seed": 2, "difference": 3.0},
     ]
     runs = [measured(s, seed, 30.0) for s in ("softmax", "entmax15", "relu15") for seed in (1, 2)]
     text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, pairs))
-    assert [row[-1] for row in rows(text)[2:]] == ["–", "–", "+1.0 (p = 0.300)"]
-    assert "is of seed 1 alone" in text
+    assert [row[-1] for row in rows(text)[2:]] == [
+        *("–", "−3.0 (p = 0.300)", "−1.0, +2.0 (p = 0.300, 0.010)"),
+    ]
+    assert "The last column is of seeds 1, 2: p by paired bootstrap, 1,000 samples." in text
 
 
 def test_what_was_decoded_otherwise_says_so(tmp_path):

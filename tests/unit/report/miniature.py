@@ -1,6 +1,7 @@
 """A miniature tree of runs with plausible results of every analysis, in the shapes they write."""
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -398,12 +399,12 @@ def bleu(systems, seeds) -> dict:
     for i, baseline in enumerate(systems):
         for system in systems[i + 1 :]:
             gap = BLEU[system] - BLEU[baseline]
-            for metric in ("bleu", "chrf"):
+            for seed, metric in itertools.product(seeds, ("bleu", "chrf")):
                 pairs.append(
                     {
                         "baseline": baseline,
                         "system": system,
-                        "seed": 1,
+                        "seed": seed,
                         "metric": metric,
                         "difference": gap,
                         "p_value": 0.004 if abs(gap) > 1 else 0.2,
