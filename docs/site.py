@@ -35,8 +35,6 @@ def _outside() -> dict[Path, str]:
     """Pages outside of docs/, and where the site has them."""
     names = ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CITATION.cff", "LICENSE"]
     found = {ROOT / name: f"elsewhere/{name.removesuffix('.md')}.md" for name in names}
-    for path in sorted((ROOT / "experiments/papers").glob("*.md")):
-        found[path] = f"elsewhere/{path.name}"
     return {ROOT / "README.md": "index.md", **found}
 
 

@@ -171,7 +171,8 @@ def _by_updates(evidence: Evidence, score: str) -> Table:
     for system, curve in curves.items():
         if curve and updates:
             rows.append([system, *(_cell(curve.get(number), digits) for number in updates)])
-    return rows, [f"Validation {score} after so many updates, as fairseq-train logged it."]
+    title = {"bleu": "BLEU (greedy)"}.get(score, score)
+    return rows, [f"Validation {title} after so many updates, as fairseq-train logged it."]
 
 
 def _grid(evidence: Evidence, key: str) -> Table:
