@@ -60,10 +60,10 @@ def copy_evidence(folder: Path, out: Path, add: bool = False) -> list[Path]:
     _refuse_others(out)
     if add:
         documents = _with_kept(out, documents)
-    for path in _own_files(out):
-        path.unlink()  # of runs that are no longer there
     for path, document in documents.items():
         write_json(path, document)
+    for path in {*_own_files(out)} - {*documents}:
+        path.unlink()  # of runs that are no longer there
     return [*documents]
 
 
@@ -144,6 +144,8 @@ def _with_kept(out: Path, documents: dict[Path, Any]) -> dict[Path, Any]:
     results, manifests = read_evidence(out)
     kept = dict(zip(_manifest_paths(out), manifests, strict=True))
     both = joined(results, documents[out / RESULTS_FILE])
+    for path in sorted({*kept} & {*documents}):
+        print(f"replaced, with what was compared with it: {readable(path)}")
     together = {**kept, **documents, out / RESULTS_FILE: both}
     _refuse_mixed(together)
     return together
@@ -154,13 +156,19 @@ KEYS = ("batch", "train", "generate", "metric", "softmax", "attention_alpha")
 
 
 def _settings(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Of the config, and of what was really trained: a config may have changed since."""
+    """Of the config, and of what was trained and decoded: a config may have changed since."""
     config = manifest.get("config") or {}
     trained = manifest.get("settings") or config.get("train") or {}
+    decoded = manifest.get("stages", {}).get("generate", {}).get("made_from")
     return {
         **{key: config.get(key) for key in KEYS},
         "trained": {key: trained.get(key) for key in config.get("train") or {}},
+        "decoded": _without(decoded, "train"),
     }
+
+
+def _without(values: dict[str, Any] | None, key: str) -> dict[str, Any]:
+    return {name: value for name, value in (values or {}).items() if name != key}
 
 
 SAME: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -168,21 +176,31 @@ SAME: dict[str, Callable[[dict[str, Any]], Any]] = {
     "settings": _settings,
     "data": lambda manifest: (manifest.get("data") or {}).get("checksums"),
 }
+# Of one system also what its name stands for: the criterion, α, τ.
+OF_A_SYSTEM = {"settings": lambda manifest: _without(manifest.get("settings"), "seed")}
 
 
 def _refuse_mixed(documents: dict[Path, Any]) -> None:
     """An error if runs differ in what they must share to stand in one table."""
-    (first, one), *others = (x for x in documents.items() if x[0].name != RESULTS_FILE)
-    for path, other in others:
-        for what, of in SAME.items():
-            if of(one) != of(other):
-                names = f"{readable(path)} and {readable(first)}"
-                raise UsageError(f"{names} differ in more than system and seed: in {what}")
+    manifests = {path: found for path, found in documents.items() if path.name != RESULTS_FILE}
+    _refuse_unlike(manifests, SAME)
+    for folder in {path.parent for path in manifests}:
+        of_a_system = {path: found for path, found in manifests.items() if path.parent == folder}
+        _refuse_unlike(of_a_system, OF_A_SYSTEM)
     (results,) = (found for path, found in documents.items() if path.name == RESULTS_FILE)
     tests = [run.get("scores", {}).get("test", {}) for run in results["runs"]]
     signatures = {test["bleu_signature"] for test in tests if "bleu_signature" in test}
     if len(signatures) > 1:
         raise UsageError(f"BLEU was not computed alike: {' and '.join(sorted(signatures))}")
+
+
+def _refuse_unlike(manifests: dict[Path, Any], same: dict[str, Callable]) -> None:
+    (first, one), *others = manifests.items()
+    for path, other in others:
+        for what, of in same.items():
+            if of(one) != of(other):
+                names = f"{readable(path)} and {readable(first)}"
+                raise UsageError(f"{names} differ in more than system and seed: in {what}")
 
 
 def _manifest_paths(out: Path) -> list[Path]:

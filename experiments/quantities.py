@@ -28,8 +28,9 @@ class Quantity:
     heading: str | None = None  # of the page's column; None: not on the first table
     words: str | None = None  # what it is called in a sentence, if not by its heading
     detail: bool = False  # only in tables that name it
-    analysis: str = ""  # whose settings are said below a table
-    note: str = ""  # what else is said below a table
+    analysis: str = ""  # that measured it, where a table says how
+    notes: tuple[str, ...] = ()  # what else is said below a table
+    speed: bool = False  # of the machine, too
 
     def of(self, run: Run) -> float | None:
         found = (source(run) for source in self.sources)
@@ -102,7 +103,10 @@ def decoding_speed(run: Run) -> float | None:
     return None
 
 
-OF_WORDS = "Of words: divided as for training, so compare these scores only with each other."
+OF_WORDS = (
+    "Of words: subwords are joined, what a tokeniser did stays; compare these scores with each "
+    "other alone."
+)
 TWO_ENDS = "fairseq's end, ahead: `--end-search full` and `ahead`, all else the same."
 ENDS = (("full", "fairseq's end"), ("ahead", "ahead"))
 
@@ -163,18 +167,18 @@ QUANTITIES = (
             *(key, title, digits, "test", (analysed("exact_search", *way),)),
             detail=True,
             analysis="exact_search",
-            note=OF_WORDS if "of words" in title else "",
+            notes=notes,
         )
-        for key, title, digits, way in (
-            ("missed_by_greedy", "missed by beam 1 %", 1, ("search_errors", "1")),
-            ("missed_by_wide_beam", "missed by beam 20 %", 1, ("search_errors", "20")),
-            ("bleu_of_beam", "BLEU of words, beam", 1, ("beam", "bleu")),
-            ("bleu_of_exact", "BLEU of words, exact", 1, ("exact", "bleu")),
-            ("chrf_of_beam", "chrF of words, beam", 1, ("beam", "chrf")),
-            ("chrf_of_exact", "chrF of words, exact", 1, ("exact", "chrf")),
-            ("empty_of_beam", "empty, beam %", 1, ("beam", "empty")),
-            ("empty_of_exact", "empty, exact %", 1, ("exact", "empty")),
-            ("shorter", "exact is shorter %", 1, ("exact", "shorter")),
+        for key, title, digits, way, notes in (
+            ("missed_by_greedy", "missed by beam 1 %", 1, ("search_errors", "1"), ()),
+            ("missed_by_wide_beam", "missed by beam 20 %", 1, ("search_errors", "20"), ()),
+            ("bleu_of_beam", "BLEU of words, beam", 1, ("beam", "bleu"), (OF_WORDS,)),
+            ("bleu_of_exact", "BLEU of words, exact", 1, ("exact", "bleu"), (OF_WORDS,)),
+            ("chrf_of_beam", "chrF of words, beam", 1, ("beam", "chrf"), (OF_WORDS,)),
+            ("chrf_of_exact", "chrF of words, exact", 1, ("exact", "chrf"), (OF_WORDS,)),
+            ("empty_of_beam", "empty, beam %", 1, ("beam", "empty"), ()),
+            ("empty_of_exact", "empty, exact %", 1, ("exact", "empty"), ()),
+            ("shorter", "exact is shorter %", 1, ("exact", "shorter"), ()),
         )
     ),
     *(
@@ -182,32 +186,38 @@ QUANTITIES = (
             *(f"{key}_{rule}", f"{title} ({name})", digits, "test"),
             (analysed("end_search", rule, key),),
             detail=True,
-            note=" ".join(filter(None, [TWO_ENDS, OF_WORDS if "of words" in title else ""])),
+            analysis="end_search",
+            notes=notes,
         )
-        for key, title, digits in (
-            ("bleu", "BLEU of words", 1),
-            ("chrf", "chrF of words", 1),
-            ("word_accuracy", "word acc. %", 2),
+        for key, title, digits, notes in (
+            ("bleu", "BLEU of words", 1, (TWO_ENDS, OF_WORDS)),
+            ("chrf", "chrF of words", 1, (TWO_ENDS, OF_WORDS)),
+            ("word_accuracy", "word acc. %", 2, (TWO_ENDS,)),
         )
         for rule, name in ENDS
     ),
     Quantity(
         *("differ_by_end", "other output %", 1, "test", (analysed("end_search", "differ"),)),
         detail=True,
+        analysis="end_search",
+        notes=(TWO_ENDS,),
     ),
     Quantity(
         *("train_words_per_cpu_second", "train words/CPU s", 0, "train"),
         (scored("train_words_per_cpu_second"), analysed("dynamics", "words_per_cpu_second")),
         *("Training, {tokens}/CPU s", "training speed"),
+        speed=True,
     ),
     Quantity(
         *("train_words_per_second", "train words/s", 0, "train"),
         (scored("train_words_per_second"), logged_speed),
         *("Training, {tokens}/s", "training speed"),
+        speed=True,
     ),
     Quantity(
         *("sentences_per_second", "decode sent./s", 1, "test", (decoding_speed,)),
         *("Decoding, {outputs}/s", "decoding speed"),
+        speed=True,
     ),
 )
 

@@ -4,7 +4,7 @@ It stands above stages and analyses, reads what they wrote, and is read by neith
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +36,24 @@ def joined(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     added = {(run["system"], run["seed"]): run for run in new["runs"]}
     runs = {(run["system"], run["seed"]): run for run in kept["runs"]} | added
     entries = [runs[key] for key in sorted(runs, key=lambda key: (key[0], key[1] or 0))]
-    pairs = [
-        pair
-        for pair in kept["pairs"]
-        if not {(pair[end], pair["seed"]) for end in ("baseline", "system")} & {*added}
-    ]
+    pairs = [pair for pair in kept["pairs"] if not {*_ends(pair)} & {*added}]
     return _summary(new["dataset"], entries, [*pairs, *new["pairs"]])
 
 
+def _ends(pair: dict[str, Any]) -> list[tuple[str, int]]:
+    """The two runs that were compared."""
+    return [(pair[end], pair["seed"]) for end in ("baseline", "system")]
+
+
 def _summary(dataset: str, entries: list[dict], pairs: list[dict]) -> dict[str, Any]:
+    there = {(entry["system"], entry["seed"]) for entry in entries}
     return {
         "dataset": dataset,
         "made": now(),
         **provenance(),
         "signature": _signature(entries),
         "systems": _systems(entries),
-        "pairs": pairs,
+        "pairs": [pair for pair in pairs if {*_ends(pair)} <= there],
         "runs": entries,
     }
 
@@ -68,11 +70,24 @@ def _entry(run: Run) -> dict[str, Any]:
     answers = {path.stem: read_answer(path) for path in sorted(run.analysis_dir.glob("*.json"))}
     entry["curve"] = _curve(answers.get("dynamics", {}))
     entry["analyses"] = {
-        name: {key: answer["made"].get(key) for key in ("settings", "date")}
+        name: {
+            **{key: answer["made"].get(key) for key in ("settings", "date")},
+            "signatures": sorted({*_signatures(answer["result"])}),
+        }
         for name, answer in answers.items()
         if "result" in answer and "made" in answer
     }
     return entry
+
+
+def _signatures(result: Any) -> Iterator[str]:
+    """How the BLEU of an analysis was made; those of several splits or rules may differ."""
+    if isinstance(result, dict):
+        for key, value in result.items():
+            if key == "bleu_signature":
+                yield value
+            else:
+                yield from _signatures(value)
 
 
 def _curve(dynamics: dict[str, Any]) -> list[dict[str, float]]:

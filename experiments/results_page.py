@@ -16,10 +16,10 @@ A table stands between two comments, and says after it how it was made:
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparse_fairseq.errors import UsageError
 
@@ -37,7 +37,12 @@ KIND = "table"  # of tables on pages
 NOT_SHOWN = {"certified", "single_hypothesis"}
 SPLIT_NAMES = {"test": "test data", "valid": "validation data", "train": "training"}
 Rows = list[list[str]]
-Table = tuple[Rows, list[str]]  # and what is said below it
+
+
+class Table(NamedTuple):
+    rows: Rows  # with the head
+    notes: list[str]  # said below it
+    quantities: Sequence[Quantity] = ()  # that it shows
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Evidence:
 
     results: dict[str, Any]
     manifests: list[dict[str, Any]]
+    alone: bool = True  # in its table: only then has it a column for what was compared within it
+    list_seeds: bool = False  # as not all systems of the table have the same
     runs: list[dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +72,10 @@ class Evidence:
 
     def seeds(self, system: str) -> list[int]:
         return sorted(run["seed"] for run in self.of(system) if run["seed"] is not None)
+
+    def machines(self, system: str | None = None) -> list[str]:
+        own = [m for m in self.manifests if system is None or m["system"] == system.split()[0]]
+        return _values(own, _hardware)
 
 
 def _name(run: dict[str, Any]) -> str:
@@ -89,15 +100,20 @@ def _block(what: str, results: Path) -> str:
     if not names:
         raise UsageError(f"table {what}: of which dataset?")
     found = [_read(results, name, system) for name in names]
-    if len(found) > 1:  # no column for what was compared within some of the datasets
-        found = [Evidence({**one.results, "pairs": ()}, one.manifests) for one in found]
+    alone, list_seeds = len(found) == 1, any(_seeds_vary(one) for one in found)
+    found = [replace(one, alone=alone, list_seeds=list_seeds) for one in found]
     tables = [KINDS[kind](evidence, chosen) for evidence in found]
-    for evidence, (rows, _) in zip(found, tables, strict=True):
-        if len(rows) < 2:
+    for evidence, table in zip(found, tables, strict=True):
+        if len(table.rows) < 2:
             raise UsageError(f"table {evidence.dataset}: {chosen} was not measured")
-    rows, notes = _stacked(names, tables) if len(tables) > 1 else tables[0]
-    facts = [_facts(evidence, decoded=kind != "curve") for evidence in found]
-    return "\n".join([page_tables.markdown(rows), "", *notes, *_provenance(found, facts)])
+    table = tables[0] if alone else _stacked(names, tables)
+    notes = [*table.notes, *_machines_note(found, table.quantities)]
+    facts = [_facts(one, table.quantities, kind != "curve") for one in found]
+    return "\n".join([page_tables.markdown(table.rows), "", *notes, *_provenance(found, facts)])
+
+
+def _seeds_vary(evidence: Evidence) -> bool:
+    return len({tuple(evidence.seeds(system)) for system in evidence.systems}) > 1
 
 
 def _read(results: Path, name: str, system: str) -> Evidence:
@@ -117,13 +133,14 @@ def _read(results: Path, name: str, system: str) -> Evidence:
 
 def _stacked(names: Sequence[str], tables: Sequence[Table]) -> Table:
     """One table of several datasets."""
-    heads = [rows[0] for rows, _ in tables]
+    heads = [table.rows[0] for table in tables]
     if any(head != heads[0] for head in heads):
         raise UsageError(f"tables of {' and '.join(names)} have other columns: choose some")
     rows = [["dataset", *heads[0]]]
-    for name, (own, _) in zip(names, tables, strict=True):
-        rows += [[name, *row] for row in own[1:]]
-    return rows, list(dict.fromkeys(note for _, notes in tables for note in notes))
+    for name, table in zip(names, tables, strict=True):
+        rows += [[name, *row] for row in table.rows[1:]]
+    notes = dict.fromkeys(note for table in tables for note in table.notes)
+    return Table(rows, list(notes), tables[0].quantities)
 
 
 # Tables
@@ -134,24 +151,25 @@ def _by_system(evidence: Evidence, chosen: str) -> Table:
     columns = [q for q in known if q.key not in NOT_SHOWN]
     if chosen:
         columns = [_quantity(key, evidence) for key in chosen.split(",")]
-    pairs = _against(evidence) if "bleu" in {q.key for q in columns} else {}
+    pairs = _against(evidence) if evidence.alone and "bleu" in {q.key for q in columns} else {}
+    seeds = sorted({seed for own in pairs.values() for seed in own})
     found = [{s: _spread(evidence, s, q) for s in evidence.systems} for q in columns]
-    varied = len({tuple(evidence.seeds(system)) for system in evidence.systems}) > 1
-    head = ["system", *(["seeds"] if varied else []), *(q.title for q in columns)]
+    head = ["system", *(["seeds"] if evidence.list_seeds else []), *(q.title for q in columns)]
     rows = [head + ([f"BLEU − {evidence.systems[0]}"] if pairs else [])]
     for system in evidence.systems:
-        row = [system, *([_listed(evidence.seeds(system)) or "–"] if varied else [])]
+        row = [system]
+        row += [_listed(evidence.seeds(system)) or "–"] if evidence.list_seeds else []
         row += [_cell(values[system], q.digits) for values, q in zip(found, columns, strict=True)]
-        rows.append(row + ([_difference(pairs.get(system, ()))] if pairs else []))
-    notes = [*_splits(columns), *_search_note(evidence, columns), *_notes(evidence, columns)]
+        rows.append(row + ([_difference(pairs.get(system, {}), seeds)] if pairs else []))
+    notes = [*_splits(columns), *_search_note(evidence, columns)]
+    notes += dict.fromkeys(note for quantity in columns for note in quantity.notes)
     if pairs:
-        compared = [pair for own in pairs.values() for pair in own]
-        seeds, samples = (sorted({pair[key] for pair in compared}) for key in ("seed", "samples"))
+        samples = sorted({pair["samples"] for own in pairs.values() for pair in own.values()})
         notes.append(
             f"The last column is of seed{'s' * (len(seeds) > 1)} {_listed(seeds)}: p by paired "
             f"bootstrap, {_listed(samples)} samples."
         )
-    return rows, notes
+    return Table(rows, notes, columns)
 
 
 def _by_updates(evidence: Evidence, score: str) -> Table:
@@ -169,10 +187,10 @@ def _by_updates(evidence: Evidence, score: str) -> Table:
     digits = 3 if score == "loss" else 1
     rows = [["system", *(f"{number:,}" for number in updates)]] if updates else []
     for system, curve in curves.items():
-        if curve and updates:
+        if updates:
             rows.append([system, *(_cell(curve.get(number), digits) for number in updates)])
     title = {"bleu": "BLEU (greedy)"}.get(score, score)
-    return rows, [f"Validation {title} after so many updates, as fairseq-train logged it."]
+    return Table(rows, [f"Validation {title} after so many updates, as fairseq-train logged it."])
 
 
 def _grid(evidence: Evidence, key: str) -> Table:
@@ -187,7 +205,7 @@ def _grid(evidence: Evidence, key: str) -> Table:
     for output in outputs:
         found = [_cell(cells.get((output, attention)), quantity.digits) for attention in attentions]
         rows.append([f"{output:g}", *found])
-    return rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."]
+    return Table(rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."], [quantity])
 
 
 def _by_language(evidence: Evidence, key: str) -> Table:
@@ -205,7 +223,7 @@ def _by_language(evidence: Evidence, key: str) -> Table:
             values = [entry[key] for entry in own if key in entry]
             cells.append(_cell(spread(values), quantity.digits))
         rows.append([system, *cells])
-    return rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."]
+    return Table(rows, [f"{quantity.title}, {SPLIT_NAMES[quantity.split]}."], [quantity])
 
 
 KINDS: dict[str, Callable[[Evidence, str], Table]] = {
@@ -227,6 +245,8 @@ def _quantity(key: str, evidence: Evidence) -> Quantity:
 
 
 def _spread(evidence: Evidence, system: str, quantity: Quantity) -> Spread | None:
+    if quantity.speed and len(evidence.machines(system)) > 1:
+        return None  # a mean of two machines says nothing
     own = [run["measured"] for run in evidence.of(system)]
     return spread([values[quantity.key] for values in own if quantity.key in values])
 
@@ -238,25 +258,28 @@ def _cell(value: Spread | None, digits: int) -> str:
     return mean if value.std is None else f"{mean} ± {value.std:.{digits}f}"
 
 
-def _against(evidence: Evidence) -> dict[str, list[dict[str, Any]]]:
+def _against(evidence: Evidence) -> dict[str, dict[int, dict[str, Any]]]:
     """What the bootstrap says of BLEU of each other system beside the first, by seed."""
     systems, known = evidence.systems, evidence.results.get("pairs") or ()
-    found: dict[str, list[dict[str, Any]]] = {}
-    for pair in sorted(known, key=lambda pair: pair["seed"]):
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for pair in known:
         names = {pair["baseline"], pair["system"]}
         if pair["metric"] == "bleu" and systems[0] in names and names <= {*systems}:
             sign = 1 if pair["baseline"] == systems[0] else -1
             (other,) = names - {systems[0]}
-            found.setdefault(other, []).append({**pair, "difference": sign * pair["difference"]})
+            compared = {**pair, "difference": sign * pair["difference"]}
+            found.setdefault(other, {})[pair["seed"]] = compared
     return found
 
 
-def _difference(pairs: Sequence[dict[str, Any]]) -> str:
+def _difference(pairs: dict[int, dict[str, Any]], seeds: Sequence[int]) -> str:
+    """In the order of the seeds; a seed with which a system was not compared has a dash."""
     if not pairs:
         return "–"
-    differences = ", ".join(f"{pair['difference']:+.1f}".replace("-", "−") for pair in pairs)
-    p_values = ", ".join(f"{pair['p_value']:.3f}" for pair in pairs)
-    return f"{differences} (p = {p_values})"
+    found = [pairs.get(seed) for seed in seeds]
+    differences = ", ".join(f"{pair['difference']:+.1f}" if pair else "–" for pair in found)
+    p_values = ", ".join(f"{pair['p_value']:.3f}" if pair else "–" for pair in found)
+    return f"{differences.replace('-', '−')} (p = {p_values})"
 
 
 # What is said below a table
@@ -286,12 +309,16 @@ def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
     )
 
 
-def _notes(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
-    notes = list(dict.fromkeys(quantity.note for quantity in columns if quantity.note))
-    machines = _values(evidence.manifests, _hardware)
-    if len(machines) > 1 and any("/" in q.title for q in columns):
-        notes.append("Speeds are of different machines: compare those of one machine only.")
-    return notes
+def _machines_note(found: Sequence[Evidence], columns: Sequence[Quantity]) -> list[str]:
+    by_machine: dict[str, list[str]] = {}
+    for evidence in found:
+        for system in evidence.systems:
+            name = system if len(found) == 1 else f"{evidence.dataset}/{system}"
+            by_machine.setdefault(" and ".join(evidence.machines(system)), []).append(name)
+    if len(by_machine) < 2 or not any(quantity.speed for quantity in columns):
+        return []
+    listed = "; ".join(f"{machine}: {_listed(names)}" for machine, names in by_machine.items())
+    return [f"Only speeds of the same machine can be compared: {listed}."]
 
 
 def _provenance(found: Sequence[Evidence], facts: Sequence[list[str]]) -> list[str]:
@@ -307,7 +334,7 @@ def _provenance(found: Sequence[Evidence], facts: Sequence[list[str]]) -> list[s
     return lines
 
 
-def _facts(evidence: Evidence, decoded: bool) -> list[str]:
+def _facts(evidence: Evidence, columns: Sequence[Quantity], decoded: bool) -> list[str]:
     manifests, results = evidence.manifests, evidence.results
     config = manifests[0]["config"]
     seeds = sorted({seed for system in evidence.systems for seed in evidence.seeds(system)})
@@ -324,16 +351,25 @@ def _facts(evidence: Evidence, decoded: bool) -> list[str]:
     if decoded:
         decoding = {_flags(manifest["config"].get("generate") or {}) for manifest in manifests}
         facts.append(f"decoded with {' or '.join(sorted(decoding))}")
-        if results.get("signature"):
+        keys = {quantity.key for quantity in columns}
+        if results.get("signature") and "bleu" in keys:
             facts.append(f"BLEU is `{results['signature']}`")
         signatures = {test["chrf_signature"] for test in tests if "chrf_signature" in test}
-        facts += [f"chrF is `{signature}`" for signature in sorted(signatures)]
+        facts += [f"chrF is `{signature}`" for signature in sorted(signatures) if "chrf" in keys]
+        facts += [f"BLEU of words is `{found}`" for found in _of_words(evidence, columns)]
     days = sorted({_day(manifest) for manifest in manifests} - {None})
     facts.append(f"trained {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else "")
     facts.append(f"commit {_listed(_values(manifests, _commit))}")
     facts.append(_listed(_values(manifests, _versions)))
     facts.append(_listed(_values(manifests, _hardware)))
     return [fact for fact in facts if fact]
+
+
+def _of_words(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
+    """Signatures of BLEU that analyses computed."""
+    names = {q.analysis for q in columns if q.key.startswith("bleu_")}
+    analyses = [run.get("analyses", {}).get(name, {}) for run in evidence.runs for name in names]
+    return sorted({signature for one in analyses for signature in one.get("signatures", ())})
 
 
 def _values(manifests: list[dict], of: Callable[[dict], str]) -> list[str]:

@@ -8,6 +8,7 @@ from data_prep.records import read_record
 from data_prep.segmentation import RECORD
 
 from ..analysis.shared.analysis import expand
+from ..analysis.shared.decoding import generator_settings
 from ..analysis.shared.models import load
 from ..fairseq_output import training_ended
 from ..run_folder import Run, read_lines
@@ -17,18 +18,6 @@ from .units import Language
 
 EXAMPLES = 3  # sentences that the page offers
 EXAMPLE_WORDS = range(4, 15)
-# Flags of fairseq-generate that the page's generator has, too, and their names there.
-GENERATE = {
-    "beam": "beam_size",
-    "max-len-a": "max_len_a",
-    "max-len-b": "max_len_b",
-    "min-len": "min_len",
-    "lenpen": "len_penalty",
-    "unkpen": "unk_penalty",
-    "no-repeat-ngram-size": "no_repeat_ngram_size",
-    "end-search": "end_search",
-    "score-normalization": "score_normalization",
-}
 
 
 @dataclass
@@ -102,13 +91,6 @@ def open_predictor(run: Run) -> Predictor:
     task = loaded.task
     dictionaries = (task.source_dictionary, task.target_dictionary)
     return Predictor(loaded.model, dictionaries, languages, generator_settings(run.config))
-
-
-def generator_settings(config: dict) -> dict:
-    """What the run's config asks of the generator."""
-    flags = config.get("generate", {})
-    found = {name: flags[flag] for flag, name in GENERATE.items() if flag in flags}
-    return {"beam_size": 5, "normalize_scores": not flags.get("unnormalized", False), **found}
 
 
 def _examples(run: Run, language: Language) -> tuple[str, ...]:

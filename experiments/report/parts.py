@@ -26,6 +26,12 @@ def number_text(value: float, digits: int = 1) -> str:
     return text.replace("-", "−")
 
 
+def signed_text(value: float, digits: int = 1) -> str:
+    """+1.2 and −1.2; what rounds to nothing has no sign."""
+    shown = number_text(value, digits)
+    return f"+{shown}" if value > 0 and float(shown.replace(",", "")) else shown
+
+
 def spread_text(mean: float, deviation: float | None, digits: int = 1) -> str:
     text = number_text(mean, digits)
     return text if deviation is None else f"{text} ± {number_text(deviation, max(digits, 1))}"
@@ -72,8 +78,7 @@ def difference(here: float | None, paper: float | None, digits: int, why: str) -
     if here is None or paper is None:
         return missing(why)
     gap = here - paper
-    shown = number_text(gap, digits)
-    return Cell(f"+{shown}" if gap > 0 and float(shown.replace(",", "")) else shown, gap)
+    return Cell(signed_text(gap, digits), gap)
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence]) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ..spread import Spread
 from ..systems import describe, in_order
 from .gather import Material
-from .parts import number_text, spread_text, system_label
+from .parts import number_text, signed_text, spread_text, system_label
 
 
 class Line(NamedTuple):
@@ -67,22 +67,21 @@ def _quality(material: Material) -> str:
 def _against_softmax(material: Material, best: str) -> str:
     """What the bootstrap of each seed says, which may differ from the mean over seeds."""
     pairs = ((material.result("bleu") or {}).get("test") or {}).get("pairs") or []
-    better, p_values = [], []
+    found = []
     for pair in pairs:
         if pair["metric"] == "bleu" and {pair["baseline"], pair["system"]} == {best, "softmax"}:
             sign = 1 if pair["system"] == best else -1
-            better.append(sign * pair["difference"] > 0)
-            p_values.append(pair["p_value"])
-    if not p_values or best == "softmax":
+            found.append((sign * pair["difference"], pair["p_value"]))
+    if not found or best == "softmax":
         return ""
-    sure = sum(up and p < 0.05 for up, p in zip(better, p_values, strict=True))
-    if len(p_values) > 1:
-        verdict = f"significantly better than softmax with {sure} of {len(p_values)} seeds"
+    sure = sum(gap > 0 and p < 0.05 for gap, p in found)
+    if len(found) > 1:
+        verdict = f"significantly better than softmax with {sure} of {len(found)} seeds"
     else:
         word = "significantly better" if sure else "not significantly better"
-        verdict = f"{word if better[0] else 'not better'} than softmax"
-    listed = ", ".join(number_text(p, 3) for p in p_values)
-    return f" {system_label(best)} is {verdict} (p = {listed})."
+        verdict = f"{word if found[0][0] > 0 else 'not better'} than softmax"
+    listed = "; ".join(f"{signed_text(gap)}, p = {number_text(p, 3)}" for gap, p in found)
+    return f" {system_label(best)} is {verdict} ({listed})."
 
 
 def _published(material: Material, order: list[str]) -> str:

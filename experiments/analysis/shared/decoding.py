@@ -1,9 +1,24 @@
-"""How analyses let a run's model translate."""
+"""How a run's model translates in analyses and on the page of `make explore`: as it was decoded."""
+
+from typing import Any
 
 from sparse_fairseq.generation import SparseSequenceGenerator
 
 from ...run_folder import Run
 from .models import Loaded
+
+# Flags of fairseq-generate that say what is searched for, and their names in the generator.
+GENERATE = {
+    "beam": "beam_size",
+    "max-len-a": "max_len_a",
+    "max-len-b": "max_len_b",
+    "min-len": "min_len",
+    "lenpen": "len_penalty",
+    "unkpen": "unk_penalty",
+    "no-repeat-ngram-size": "no_repeat_ngram_size",
+    "end-search": "end_search",
+    "score-normalization": "score_normalization",
+}
 
 
 def beam_of(run: Run) -> int:
@@ -11,17 +26,14 @@ def beam_of(run: Run) -> int:
     return int(run.config["generate"].get("beam", 5))
 
 
+def generator_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """What the run's config asks of the generator."""
+    flags = config.get("generate", {})
+    found = {name: flags[flag] for flag, name in GENERATE.items() if flag in flags}
+    return {"beam_size": 5, "normalize_scores": not flags.get("unnormalized", False), **found}
+
+
 def generator_of(loaded: Loaded, run: Run, **options) -> SparseSequenceGenerator:
-    """With the run's beam, limits of length, ranking and end of the search, but for these options
-    of the generator; one hypothesis each."""
-    flags = run.config["generate"]
-    configured = {
-        "beam_size": beam_of(run),
-        "max_len_a": float(flags.get("max-len-a", 0)),
-        "max_len_b": int(flags.get("max-len-b", 200)),
-        "len_penalty": float(flags.get("lenpen", 1)),
-        "normalize_scores": not flags.get("unnormalized", False),
-        "end_search": flags.get("end-search", "auto"),
-        "nbest": 1,
-    }
+    """As the run was decoded, but for these options of the generator; one hypothesis each."""
+    configured = {**generator_settings(run.config), "nbest": 1}
     return SparseSequenceGenerator([loaded.model], loaded.dictionary, **{**configured, **options})

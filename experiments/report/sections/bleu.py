@@ -15,7 +15,7 @@ from ..parts import (
     Table,
     missing,
     number,
-    number_text,
+    signed_text,
     system_label,
     text,
     to_csv,
@@ -159,8 +159,7 @@ def _place(pair: tuple[str, str, int, str]) -> tuple:
 def _signed(value: float | None) -> Cell:
     if value is None:
         return missing("not measured")
-    shown = number_text(value, 1)
-    return Cell(f"+{shown}" if value > 0 and shown != "0.0" else shown, value)
+    return Cell(signed_text(value), value)
 
 
 def _p_value(value: float | None) -> Cell:

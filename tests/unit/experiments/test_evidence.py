@@ -88,14 +88,15 @@ def test_runs_of_another_machine_are_added(folder, tmp_path):
     main([str(there), "--out", str(out), "--add"])
     assert files(out) == files(whole)
     results, together = (json.loads((path / "results.json").read_text()) for path in (out, whole))
-    assert {**results, "made": ""} == {**together, "made": ""}
+    assert not results["pairs"]  # nobody compared runs of two machines
+    assert {**results, "made": "", "pairs": together["pairs"]} == {**together, "made": ""}
 
 
 def results_of(out: Path) -> dict:
     return json.loads((out / "results.json").read_text())
 
 
-def test_a_run_that_is_there_is_replaced_and_its_comparisons_go(folder, tmp_path):
+def test_a_run_that_is_there_is_replaced_and_its_comparisons_go(folder, tmp_path, capsys):
     """Only what was compared with the old run goes: there is no pair of runs of two machines."""
     out = tmp_path / "out"
     copy_evidence(folder, out)
@@ -112,6 +113,7 @@ def test_a_run_that_is_there_is_replaced_and_its_comparisons_go(folder, tmp_path
     scores["test"]["bleu"] = 1.25
     change(folder / "relu15/seed1/scores.json", **scores)
     main([str(folder), "--out", str(out), "--add"])
+    assert "replaced, with what was compared with it: " in capsys.readouterr().out
     after = results_of(out)
     names = [[(run["system"], run["seed"]) for run in found["runs"]] for found in (before, after)]
     assert names[0] == names[1]
@@ -119,6 +121,16 @@ def test_a_run_that_is_there_is_replaced_and_its_comparisons_go(folder, tmp_path
     assert bleu["relu15", 1] == 1.25 and bleu["relu15", 2] != 1.25
     assert after["systems"]["relu15"]["bleu"]["mean"] == (1.25 + bleu["relu15", 2]) / 2
     assert after["pairs"] == pairs[1:]
+
+
+def test_comparisons_of_runs_that_are_not_there_are_left_out(folder, tmp_path):
+    def compared() -> set[int]:
+        copy_evidence(folder, tmp_path / "out")
+        return {pair["seed"] for pair in results_of(tmp_path / "out")["pairs"]}
+
+    assert compared() == {1, 2}
+    shutil.rmtree(folder / "relu15/seed2")
+    assert compared() == {1}
 
 
 def test_adding_to_nothing_copies(folder, tmp_path):
@@ -132,6 +144,11 @@ OTHER = {
     "settings": {"config": {**CONFIG, "train": {"lr": 17}}, "settings": {"lr": 17}},
     # Continued, after which somebody put the config back.
     "settings ": {"config": CONFIG, "settings": {"lr": 17}},
+    "settings  ": {
+        "config": CONFIG,
+        "settings": {"lr": 0.1},
+        "stages": {"score": {}, "generate": {"made_from": {"train": ["today"], "beam": 17}}},
+    },
     "data": {"data": {"bin": "data/x/bin", "text": "data/x/text", "checksums": {"dict": "17"}}},
     "dataset": {"dataset": "iwslt17_de_en"},
 }
@@ -153,6 +170,19 @@ def test_runs_that_differ_in_more_than_system_and_seed_are_not_added(folder, tmp
     ):
         main([str(folder), "--out", str(out), "--add"])
     assert {path: path.read_bytes() for path in out.rglob("*.json")} == before
+
+
+def test_seeds_of_a_system_that_stands_for_other_settings_are_not_added(folder, tmp_path):
+    """What a name adds to a config may change with the code: α, τ, the solver."""
+    out = tmp_path / "out"
+    for path in folder.glob("*/*/manifest.json"):
+        settings = {"lr": 0.1, "alpha": 1.5 if "relu15" in str(path) else None}
+        change(path, config=CONFIG, settings={**settings, "seed": int(path.parent.name[-1])})
+    copy_evidence(folder, out)
+    change(folder / "relu15/seed2/manifest.json", settings={"lr": 0.1, "alpha": 17, "seed": 2})
+    shutil.rmtree(folder / "relu15/seed1")
+    with pytest.raises(SystemExit, match="relu15/seed2.* differ in more than .*: in settings"):
+        main([str(folder), "--out", str(out), "--add"])
 
 
 def test_scores_of_another_signature_are_not_added(folder, tmp_path):

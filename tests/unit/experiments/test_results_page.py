@@ -13,6 +13,7 @@ SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 def measured(system: str, seed: int, bleu: float, **more) -> dict:
     values = {"bleu": bleu, "support": 1234.56, "proved": 90.0, "certified": 3.0}
     used = {"exact_search": {"settings": {"split": "test", "sentences": 500, "budget": 2000}}}
+    used["end_search"] = {"settings": {"split": "test"}, "signatures": ["nrefs:1|tok:none"]}
     scores = {"test": {"sentences": 1000, "languages": more.pop("languages", {})}}
     return {
         **{"system": system, "seed": seed, "problem": None, "scores": scores},
@@ -107,7 +108,7 @@ def test_each_seed_is_compared(tmp_path):
     runs = [measured(s, seed, 30.0) for s in ("softmax", "entmax15", "relu15") for seed in (1, 2)]
     text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, pairs))
     assert [row[-1] for row in rows(text)[2:]] == [
-        *("–", "−3.0 (p = 0.300)", "−1.0, +2.0 (p = 0.300, 0.010)"),
+        *("–", "–, −3.0 (p = –, 0.300)", "−1.0, +2.0 (p = 0.300, 0.010)"),
     ]
     assert "The last column is of seeds 1, 2: p by paired bootstrap, 1,000 samples." in text
 
@@ -117,7 +118,8 @@ def test_what_was_decoded_otherwise_says_so(tmp_path):
     results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0, measured=found)])
     text = fill(page("d columns=bleu_full,bleu_ahead"), results)
     assert rows(text)[0] == ["system", "BLEU of words (fairseq's end)", "BLEU of words (ahead)"]
-    assert "`--end-search full` and `ahead`" in text and text.count("Of words: divided") == 1
+    assert text.count("`--end-search full` and `ahead`") == text.count("Of words: subwords") == 1
+    assert "BLEU of words is `nrefs:1|tok:none`" in text and "tok:13a" not in text
     text = fill(page("d columns=bleu_of_exact"), results)
     assert "BLEU of words, exact: exact search after a beam of 5, at most 500" in text
 
@@ -127,12 +129,21 @@ def test_speeds_of_two_machines_are_not_one_comparison(tmp_path):
     runs = [measured("softmax", seed, 30.0, measured=found) for seed in (1, 2)]
     results = write_evidence(tmp_path / "d", runs)
     chosen = page("d columns=train_words_per_cpu_second")
-    assert "different machines" not in fill(chosen, results)
+    assert rows(fill(chosen, results))[2] == ["softmax", "1,000 ± 0"]
     path = tmp_path / "d/softmax/seed2.manifest.json"
     hardware = {"cpu": "Another", "cores": 8, "gpus": []}
     path.write_text(json.dumps({**json.loads(path.read_text()), "hardware": hardware}))
-    assert "Speeds are of different machines" in fill(chosen, results)
-    assert "different machines" not in fill(page("d columns=bleu"), results)
+    assert rows(fill(chosen, results))[2] == ["softmax", "–"]
+    path = tmp_path / "d/softmax/seed1.manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hardware": hardware}))
+    runs = [measured("relu15", 1, 30.0, measured=found)]
+    write_evidence(tmp_path / "e", runs)
+    chosen = page("d e columns=train_words_per_cpu_second")
+    assert (
+        "same machine can be compared: 8 cores, Another: d/softmax; 2 cores, Some processor: e/"
+        in (fill(chosen, results))
+    )
+    assert "same machine" not in fill(page("d columns=bleu"), results)
 
 
 def test_chosen_columns(tmp_path):
@@ -213,6 +224,15 @@ def test_rows_of_several_datasets_leave_out_what_only_some_have_compared(tmp_pat
         ["e", "softmax"],
     ]
     assert "bootstrap" not in text
+
+
+def test_seeds_are_listed_for_all_datasets_of_a_table_or_for_none(tmp_path):
+    runs = [measured("softmax", 1, 30.0), measured("softmax", 2, 30.0), measured("relu15", 1, 3.0)]
+    write_evidence(tmp_path / "d", runs)
+    write_evidence(tmp_path / "e", runs[:1])
+    text = fill(page("d e columns=bleu"), tmp_path)
+    assert [row[2] for row in rows(text)[2:]] == ["1, 2", "1", "1"]
+    assert "seeds" not in rows(fill(page("e e columns=bleu"), tmp_path))[0]
 
 
 def test_datasets_with_other_columns_make_no_table(tmp_path):
