@@ -123,6 +123,13 @@ def test_a_run_that_is_there_is_replaced_and_its_comparisons_go(folder, tmp_path
     assert after["pairs"] == pairs[1:]
 
 
+def test_results_say_how_an_analysis_made_its_bleu(folder, tmp_path):
+    copy_evidence(folder, tmp_path / "out")
+    for run in results_of(tmp_path / "out")["runs"]:
+        assert run["analyses"]["end_search"]["signatures"] == ["nrefs:1|tok:none"]
+        assert run["analyses"]["support"]["signatures"] == []
+
+
 def test_comparisons_of_runs_that_are_not_there_are_left_out(folder, tmp_path):
     def compared() -> set[int]:
         copy_evidence(folder, tmp_path / "out")
