@@ -1,9 +1,9 @@
 """Copies the evidence of a dataset's runs, small enough to commit: results.json and the manifests.
 
 Checkpoints, logs and outputs stay where they are. Paths become relative to the place that they were
-made in, and a file with a sentence of the data, or of a translation, is not written. With --add
-other runs that are there stay, which may be those of another machine; settings and data must be the
-same.
+made in, and a file with a sentence of the data, or of a translation, is not written. Settings and
+data of all runs must be the same. With --add other runs that are there stay, which may be those of
+another machine.
 """
 
 import argparse
@@ -58,13 +58,16 @@ def copy_evidence(folder: Path, out: Path, add: bool = False) -> list[Path]:
     documents = {path: mapped(relative, document) for path, document in documents.items()}
     _refuse_text(documents, finished)
     _refuse_others(out)
-    if add:
-        documents = _with_kept(out, documents)
-    for path, document in documents.items():
+    kept = _read_documents(out) if add and (out / RESULTS_FILE).exists() else {}
+    together = _together(kept, documents, out / RESULTS_FILE)
+    _refuse_mixed(together)
+    for path in sorted({*kept} & {*documents} - {out / RESULTS_FILE}):
+        print(f"replaced, with what was compared with it: {readable(path)}")
+    for path, document in together.items():
         write_json(path, document)
-    for path in {*_own_files(out)} - {*documents}:
+    for path in {*_own_files(out)} - {*together}:
         path.unlink()  # of runs that are no longer there
-    return [*documents]
+    return [*together]
 
 
 def manifest_path(out: Path, run: Run) -> Path:
@@ -137,18 +140,16 @@ def strings(value: Any) -> Iterator[str]:
         yield value
 
 
-def _with_kept(out: Path, documents: dict[Path, Any]) -> dict[Path, Any]:
-    """The documents, with those of other runs that ``out`` has, and with results of both."""
-    if not (out / RESULTS_FILE).exists():
-        return documents
+def _read_documents(out: Path) -> dict[Path, Any]:
     results, manifests = read_evidence(out)
-    kept = dict(zip(_manifest_paths(out), manifests, strict=True))
-    both = joined(results, documents[out / RESULTS_FILE])
-    for path in sorted({*kept} & {*documents}):
-        print(f"replaced, with what was compared with it: {readable(path)}")
-    together = {**kept, **documents, out / RESULTS_FILE: both}
-    _refuse_mixed(together)
-    return together
+    return {**dict(zip(_manifest_paths(out), manifests, strict=True)), out / RESULTS_FILE: results}
+
+
+def _together(kept: dict[Path, Any], new: dict[Path, Any], results: Path) -> dict[Path, Any]:
+    """All documents, with one file of results; a run that both have is the new one."""
+    if not kept:
+        return new
+    return {**kept, **new, results: joined(kept[results], new[results])}
 
 
 # What decides on a result, other than the system and the seed.
@@ -184,14 +185,16 @@ def _refuse_mixed(documents: dict[Path, Any]) -> None:
     """An error if runs differ in what they must share to stand in one table."""
     manifests = {path: found for path, found in documents.items() if path.name != RESULTS_FILE}
     _refuse_unlike(manifests, SAME)
-    for folder in {path.parent for path in manifests}:
-        of_a_system = {path: found for path, found in manifests.items() if path.parent == folder}
+    trained = {path: found for path, found in manifests.items() if found.get("settings")}
+    for folder in {path.parent for path in trained}:  # an ensemble was not trained
+        of_a_system = {path: found for path, found in trained.items() if path.parent == folder}
         _refuse_unlike(of_a_system, OF_A_SYSTEM)
     (results,) = (found for path, found in documents.items() if path.name == RESULTS_FILE)
     tests = [run.get("scores", {}).get("test", {}) for run in results["runs"]]
-    signatures = {test["bleu_signature"] for test in tests if "bleu_signature" in test}
-    if len(signatures) > 1:
-        raise UsageError(f"BLEU was not computed alike: {' and '.join(sorted(signatures))}")
+    for name, key in (("BLEU", "bleu_signature"), ("chrF", "chrf_signature")):
+        signatures = {test[key] for test in tests if key in test}
+        if len(signatures) > 1:
+            raise UsageError(f"{name} was not computed alike: {' and '.join(sorted(signatures))}")
 
 
 def _refuse_unlike(manifests: dict[Path, Any], same: dict[str, Callable]) -> None:

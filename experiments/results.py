@@ -109,9 +109,13 @@ def _systems(entries: list[dict]) -> dict[str, dict[str, dict[str, float]]]:
     groups: dict[str, list[dict[str, float]]] = {}
     for entry in entries:
         if entry.get("measured"):
-            name = entry["system"] + (" ensemble" if entry["seed"] is None else "")
-            groups.setdefault(name, []).append(entry["measured"])
+            groups.setdefault(system_of(entry), []).append(entry["measured"])
     return {name: _statistics(group) for name, group in groups.items()}
+
+
+def system_of(entry: dict[str, Any]) -> str:
+    """What a run's row is called; of an ensemble not as the runs it is made of."""
+    return entry["system"] + (" ensemble" if entry["seed"] is None else "")
 
 
 def _statistics(group: list[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -15,7 +15,7 @@ A table stands between two comments, and says after it how it was made:
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,10 @@ from sparse_fairseq.errors import UsageError
 from . import page_tables
 from .config import unknown
 from .evidence import RESULTS, RESULTS_FILE, read_evidence
+from .number_text import signed_text
 from .paths import ROOT
 from .quantities import QUANTITIES, Quantity, shown
+from .results import system_of
 from .spread import Spread, spread
 from .systems import describe, in_order
 
@@ -65,10 +67,10 @@ class Evidence:
 
     @property
     def systems(self) -> list[str]:
-        return in_order(_name(run) for run in self.runs)
+        return in_order(system_of(run) for run in self.runs)
 
     def of(self, system: str) -> list[dict[str, Any]]:
-        return [run for run in self.runs if _name(run) == system]
+        return [run for run in self.runs if system_of(run) == system]
 
     def seeds(self, system: str) -> list[int]:
         return sorted(run["seed"] for run in self.of(system) if run["seed"] is not None)
@@ -76,10 +78,6 @@ class Evidence:
     def machines(self, system: str | None = None) -> list[str]:
         own = [m for m in self.manifests if system is None or m["system"] == system.split()[0]]
         return _values(own, _hardware)
-
-
-def _name(run: dict[str, Any]) -> str:
-    return run["system"] + (" ensemble" if run["seed"] is None else "")
 
 
 def fill(text: str, results: Path = RESULTS) -> str:
@@ -162,6 +160,7 @@ def _by_system(evidence: Evidence, chosen: str) -> Table:
         row += [_cell(values[system], q.digits) for values, q in zip(found, columns, strict=True)]
         rows.append(row + ([_difference(pairs.get(system, {}), seeds)] if pairs else []))
     notes = [*_splits(columns), *_search_note(evidence, columns)]
+    notes += [note for quantity in columns for note in _fewer(evidence, quantity)]
     notes += dict.fromkeys(note for quantity in columns for note in quantity.notes)
     if pairs:
         samples = sorted({pair["samples"] for own in pairs.values() for pair in own.values()})
@@ -277,9 +276,9 @@ def _difference(pairs: dict[int, dict[str, Any]], seeds: Sequence[int]) -> str:
     if not pairs:
         return "–"
     found = [pairs.get(seed) for seed in seeds]
-    differences = ", ".join(f"{pair['difference']:+.1f}" if pair else "–" for pair in found)
+    differences = ", ".join(signed_text(pair["difference"]) if pair else "–" for pair in found)
     p_values = ", ".join(f"{pair['p_value']:.3f}" if pair else "–" for pair in found)
-    return f"{differences.replace('-', '−')} (p = {p_values})"
+    return f"{differences} (p = {p_values})"
 
 
 # What is said below a table
@@ -291,6 +290,19 @@ def _splits(columns: Sequence[Quantity]) -> list[str]:
         by_split.setdefault(SPLIT_NAMES[quantity.split], []).append(quantity.title)
     listed = {split: ", ".join(titles).removesuffix(".") for split, titles in by_split.items()}
     return [f"Of {split}: {titles}." for split, titles in listed.items()]
+
+
+def _fewer(evidence: Evidence, quantity: Quantity) -> Iterator[str]:
+    """Said where a number is not of all the seeds that its system has."""
+    systems: dict[tuple[int, ...], list[str]] = {}
+    for system in evidence.systems:
+        known = [run for run in evidence.of(system) if quantity.key in run["measured"]]
+        seeds = tuple(sorted(run["seed"] for run in known if run["seed"] is not None))
+        if seeds and len(seeds) < len(evidence.seeds(system)):
+            systems.setdefault(seeds, []).append(system)
+    for seeds, own in systems.items():
+        whose = "" if len(own) == len(evidence.systems) else f" ({_listed(own)})"
+        yield f"{quantity.title}{whose}: of seed{'s' * (len(seeds) > 1)} {_listed(seeds)} alone."
 
 
 def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
@@ -305,7 +317,12 @@ def _search_note(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
     )
     what = ", ".join(titles)
     return (
-        [f"{what[0].upper()}{what[1:]}: exact search after a beam of 5, {listed}."] if asked else []
+        [
+            f"{what[0].upper()}{what[1:]}: exact search after a beam of 5, {listed}; by the sum of "
+            "log-scores, the empty sentence is allowed, scores of α-ReLU are divided by their sum."
+        ]
+        if asked
+        else []
     )
 
 
@@ -349,8 +366,7 @@ def _facts(evidence: Evidence, columns: Sequence[Quantity], decoded: bool) -> li
     if len(seeds) > 1:
         facts.append("mean ± deviation (n − 1)")
     if decoded:
-        decoding = {_flags(manifest["config"].get("generate") or {}) for manifest in manifests}
-        facts.append(f"decoded with {' or '.join(sorted(decoding))}")
+        facts += _decoding(manifests, {quantity.analysis for quantity in columns})
         keys = {quantity.key for quantity in columns}
         if results.get("signature") and "bleu" in keys:
             facts.append(f"BLEU is `{results['signature']}`")
@@ -367,9 +383,18 @@ def _facts(evidence: Evidence, columns: Sequence[Quantity], decoded: bool) -> li
 
 def _of_words(evidence: Evidence, columns: Sequence[Quantity]) -> list[str]:
     """Signatures of BLEU that analyses computed."""
-    names = {q.analysis for q in columns if q.key.startswith("bleu_")}
-    analyses = [run.get("analyses", {}).get(name, {}) for run in evidence.runs for name in names]
-    return sorted({signature for one in analyses for signature in one.get("signatures", ())})
+    found: set[str] = set()
+    for quantity in columns:
+        for run in evidence.runs if quantity.key.startswith("bleu_") else ():
+            if quantity.key in run["measured"]:
+                signatures = run["analyses"][quantity.analysis].get("signatures")
+                if not signatures:
+                    name = f"{evidence.dataset}/{run['system']}"
+                    raise UsageError(
+                        f"{name}: its evidence does not say how {quantity.key} was made"
+                    )
+                found |= {*signatures}
+    return sorted(found)
 
 
 def _values(manifests: list[dict], of: Callable[[dict], str]) -> list[str]:
@@ -399,9 +424,19 @@ def _day(manifest: dict[str, Any]) -> str | None:
     return finished and finished[:10]
 
 
-def _flags(generate: dict[str, Any]) -> str:
-    shown_flags = [f"--{key} {generate[key]}" for key in ("beam", "end-search") if key in generate]
-    shown_flags += ["--unnormalized"] * bool(generate.get("unnormalized"))
+def _decoding(manifests: list[dict], analyses: set[str]) -> list[str]:
+    """What the flags of decoding say of a table; some analyses search with other ones."""
+    if analyses == {"exact_search"}:
+        return []  # its note says how
+    keys = ("beam",) if analyses == {"end_search"} else ("beam", "end-search")
+    found = _values(manifests, lambda manifest: _flags(manifest["config"].get("generate"), keys))
+    return [f"decoded with {' or '.join(found)}"]
+
+
+def _flags(generate: dict[str, Any] | None, keys: Sequence[str]) -> str:
+    flags = generate or {}
+    shown_flags = [f"--{key} {flags[key]}" for key in keys if key in flags]
+    shown_flags += ["--unnormalized"] * bool(flags.get("unnormalized"))
     return f"`{' '.join(shown_flags)}`"
 
 

@@ -34,9 +34,9 @@ LOSSES = {
     "entmax, α = 1.25": "entmax1.25",
     "entmax, α = 1.1": "entmax1.1",
     "softmax (α = 1)": "entmax1 (softmax)",
-    "entmax, α = 1.5, by a full sort": "entmax15 sort",
+    "entmax, α = 1.5, by a full sort (one round)": "entmax15 sort",
     "entmax package, α = 1.5, k = 100": "entmax package: k=100",
-    "entmax package, α = 1.5, by a full sort": "entmax package: sort",
+    "entmax package, α = 1.5, by a full sort (one round)": "entmax package: sort",
 }
 FUSED = {
     "α-ReLU, α = 1.5": "relu15 fused",

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+from ..number_text import number_text, signed_text
 from ..spread import Spread
 from ..systems import describe, in_order
 from .gather import Material
-from .parts import number_text, signed_text, spread_text, system_label
+from .parts import spread_text, system_label
 
 
 class Line(NamedTuple):

@@ -16,6 +16,8 @@ GENERATE = {
     "lenpen": "len_penalty",
     "unkpen": "unk_penalty",
     "no-repeat-ngram-size": "no_repeat_ngram_size",
+    "temperature": "temperature",
+    "match-source-len": "match_source_len",
     "end-search": "end_search",
     "score-normalization": "score_normalization",
 }
@@ -29,7 +31,7 @@ def beam_of(run: Run) -> int:
 def generator_settings(config: dict[str, Any]) -> dict[str, Any]:
     """What the run's config asks of the generator."""
     flags = config.get("generate", {})
-    found = {name: flags[flag] for flag, name in GENERATE.items() if flag in flags}
+    found = {name: flags[flag] for flag, name in GENERATE.items() if flags.get(flag) is not None}
     return {"beam_size": 5, "normalize_scores": not flags.get("unnormalized", False), **found}
 
 

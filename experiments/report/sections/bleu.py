@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from matplotlib.axes import Axes
 
+from ...number_text import signed_text
 from ...systems import describe, in_order
 from ..comparison import Measured, comparison, mean_of
 from ..figures import INK, Looks, draw
@@ -15,7 +16,6 @@ from ..parts import (
     Table,
     missing,
     number,
-    signed_text,
     system_label,
     text,
     to_csv,

@@ -6,10 +6,11 @@ from markupsafe import Markup
 
 from data_prep.inflection import spelled
 
+from ...number_text import number_text
 from ...papers import published
 from ...systems import describe
 from ..gather import END, Material
-from ..parts import Figure, Section, number_text, system_label, to_csv
+from ..parts import Figure, Section, system_label, to_csv
 from ..section import SectionMaker
 
 CANDIDATES = 5  # of one step that are shown

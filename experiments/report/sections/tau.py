@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from ...number_text import number_text
 from ...papers import published
 from ...systems import describe
 from ..comparison import Measured, finish, system_cell, triple
 from ..figures import Curve, curves
 from ..gather import Material, dig
-from ..parts import Figure, Section, Table, missing, number, number_text, system_label, text, to_csv
+from ..parts import Figure, Section, Table, missing, number, system_label, text, to_csv
 from ..section import SectionMaker
 from .dynamics import SCORES, common_score
 

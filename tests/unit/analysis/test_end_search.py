@@ -6,6 +6,7 @@ import pytest
 from hand_made import EOS, A, B, C, make_run, scores_table, table_loaded
 
 from experiments.analysis import end_search
+from experiments.analysis.shared.decoding import generator_settings
 from experiments.analysis.shared.words import read_segmentation, subword_joiner
 
 UNK = 3
@@ -76,6 +77,14 @@ def test_words_are_joined_as_their_data_were_divided(make, record, generate, joi
     path = run.bin / "segmentation.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "segmentation": record}))
     assert subword_joiner(read_segmentation(run))("a@@ b▁c ▁d") == joined
+
+
+def test_flags_that_change_what_is_found_are_taken_over():
+    flags = {"beam": 4, "temperature": 2.0, "match-source-len": True, "lenpen": None}
+    assert generator_settings({"generate": flags}) == {
+        **{"beam_size": 4, "temperature": 2.0, "match_source_len": True},
+        "normalize_scores": True,
+    }
 
 
 def test_the_flags_of_the_run_hold_under_both_rules(make):

@@ -192,15 +192,46 @@ def test_seeds_of_a_system_that_stands_for_other_settings_are_not_added(folder, 
         main([str(folder), "--out", str(out), "--add"])
 
 
-def test_scores_of_another_signature_are_not_added(folder, tmp_path):
-    out = tmp_path / "out"
-    copy_evidence(folder, out)
-    shutil.rmtree(folder / "relu15")
-    for path in folder.glob("*/*/scores.json"):
+@pytest.mark.parametrize("key, metric", [("bleu_signature", "BLEU"), ("chrf_signature", "chrF")])
+@pytest.mark.parametrize("add", [True, False])
+def test_scores_of_another_signature_do_not_stand_together(folder, tmp_path, key, metric, add):
+    out, options = tmp_path / "out", ["--add"] if add else []
+    if add:
+        copy_evidence(folder, out)
+        shutil.rmtree(folder / "relu15")
+    for path in folder.glob("softmax/*/scores.json"):
         test = json.loads(path.read_text())["test"]
-        change(path, test={**test, "bleu_signature": "tok:char"})
-    with pytest.raises(SystemExit, match="BLEU was not computed alike: .* and tok:char"):
+        change(path, test={**test, key: "tok:char"})
+    with pytest.raises(SystemExit, match=f"{metric} was not computed alike: .* and tok:char"):
+        main([str(folder), "--out", str(out), *options])
+
+
+def test_runs_of_other_settings_do_not_stand_together(folder, tmp_path):
+    for path in folder.glob("*/*/manifest.json"):
+        lr = 17 if "softmax" in str(path) else 0.1
+        change(path, config={**CONFIG, "train": {"lr": lr}}, settings={"lr": lr})
+    with pytest.raises(SystemExit, match="differ in more than system and seed: in settings"):
+        main([str(folder), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_ensemble_is_added_to_the_seeds_it_is_made_of(folder, tmp_path, capsys):
+    """It has no settings of training: it was not trained."""
+    out, ensemble = tmp_path / "out", folder / "softmax/ensemble"
+    for path in folder.glob("*/*/manifest.json"):
+        seed = int(path.parent.name[-1])
+        change(path, config=CONFIG, settings={"lr": 0.1, "seed": seed})
+    copy_evidence(folder, out)
+    shutil.copytree(folder / "softmax/seed1", ensemble)
+    change(ensemble / "manifest.json", seed=None, settings={})
+    main([str(folder), "--out", str(out), "--add"])
+    assert (out / "softmax/ensemble.manifest.json").exists()
+    assert "softmax ensemble" in results_of(out)["systems"]
+    capsys.readouterr()
+    change(folder / "relu15/seed1/manifest.json", settings={"lr": 17, "seed": 1})
+    with pytest.raises(SystemExit, match="differ in more than system and seed"):
         main([str(folder), "--out", str(out), "--add"])
+    assert "replaced" not in capsys.readouterr().out  # as nothing was
 
 
 def test_a_sentence_is_refused_before_anything_is_written(folder, tmp_path):

@@ -113,10 +113,53 @@ def test_each_seed_is_compared(tmp_path):
     assert "The last column is of seeds 1, 2: p by paired bootstrap, 1,000 samples." in text
 
 
+def test_a_difference_that_rounds_to_nothing_has_no_sign(tmp_path):
+    pair = {"metric": "bleu", "seed": 1, "difference": -0.04, "p_value": 0.9, "samples": 1000}
+    runs = [measured("softmax", 1, 30.0), measured("relu15", 1, 30.0)]
+    pairs = [{**pair, "baseline": "softmax", "system": "relu15"}]
+    text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, pairs))
+    assert rows(text)[3][-1] == "0.0 (p = 0.900)"
+
+
+def test_what_only_some_seeds_have_says_of_which(tmp_path):
+    def run(system: str, seed: int, *missing: str) -> dict:
+        entry = measured(system, seed, 30.0)
+        entry["measured"] = {k: v for k, v in entry["measured"].items() if k not in missing}
+        return entry
+
+    runs = [run("softmax", 1), run("softmax", 2, "support"), run("softmax", 3, "support")]
+    runs += [run("relu15", 1), run("relu15", 2), run("relu15", 3, "support", "proved")]
+    text = fill(page("d columns=bleu,support,proved"), write_evidence(tmp_path / "d", runs))
+    assert "support (softmax): of seed 1 alone.\nsupport (relu15): of seeds 1, 2 alone." in text
+    assert "proved % (relu15): of seeds 1, 2 alone." in text and "BLEU: of" not in text
+    both = [run("softmax", 1), run("softmax", 2, "proved")]
+    text = fill(page("e columns=proved"), write_evidence(tmp_path / "e", both))
+    assert "proved %: of seed 1 alone." in text
+
+
+def test_bleu_of_an_analysis_must_say_how_it_was_made(tmp_path):
+    run = measured("softmax", 1, 30.0, measured={"bleu_full": 20.0})
+    del run["analyses"]["end_search"]["signatures"]
+    results = write_evidence(tmp_path / "d", [run])
+    with pytest.raises(SystemExit, match="d/softmax: its evidence does not say how bleu_full was"):
+        fill(page("d columns=bleu_full"), results)
+    assert "20.0" not in fill(page("d columns=bleu"), results)
+
+
 def test_what_was_decoded_otherwise_says_so(tmp_path):
     found = {"bleu_full": 20.0, "bleu_ahead": 21.0, "bleu_of_exact": 22.0}
-    results = write_evidence(tmp_path / "d", [measured("softmax", 1, 30.0, measured=found)])
+    run = measured("softmax", 1, 30.0, measured=found)
+    run["analyses"]["exact_search"]["signatures"] = ["nrefs:1|tok:none"]
+    results = write_evidence(tmp_path / "d", [run])
+    manifest = tmp_path / "d/softmax/seed1.manifest.json"
+    kept = json.loads(manifest.read_text())
+    kept["config"]["generate"] = {"beam": 5, "end-search": "ahead"}
+    manifest.write_text(json.dumps(kept))
+    assert "decoded with `--beam 5 --end-search ahead`" in fill(page("d columns=bleu"), results)
+    text = fill(page("d columns=proved"), results)
+    assert "decoded with" not in text and "by the sum of log-scores, the empty" in text
     text = fill(page("d columns=bleu_full,bleu_ahead"), results)
+    assert "decoded with `--beam 5`;" in text
     assert rows(text)[0] == ["system", "BLEU of words (fairseq's end)", "BLEU of words (ahead)"]
     assert text.count("`--end-search full` and `ahead`") == text.count("Of words: subwords") == 1
     assert "BLEU of words is `nrefs:1|tok:none`" in text and "tok:13a" not in text
