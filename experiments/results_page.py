@@ -35,6 +35,8 @@ from .systems import describe, in_order
 
 PAGE = ROOT / "docs" / "results.md"
 KIND = "table"  # of tables on pages
+# Closed, as it is longer than most tables; the attribute is for mkdocs.
+MADE = '<details markdown="1"><summary>How this was made</summary>'
 # Said of the beam alone, where the results of exact search say more.
 NOT_SHOWN = {"certified", "single_hypothesis"}
 SPLIT_NAMES = {"test": "test data", "valid": "validation data", "train": "training"}
@@ -107,7 +109,8 @@ def _block(what: str, results: Path) -> str:
     table = tables[0] if alone else _stacked(names, tables)
     notes = [*table.notes, *_machines_note(found, table.quantities)]
     facts = [_facts(one, table.quantities, kind != "curve") for one in found]
-    return "\n".join([page_tables.markdown(table.rows), "", *notes, *_provenance(found, facts)])
+    made = [MADE, "", *_provenance(found, facts), "", "</details>"]
+    return "\n".join([page_tables.markdown(table.rows), "", *notes, "", *made])
 
 
 def _seeds_vary(evidence: Evidence) -> bool:

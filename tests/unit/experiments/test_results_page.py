@@ -245,7 +245,8 @@ def test_rows_of_several_datasets_of_one_system(tmp_path):
         ["d_slow", "relu15", "32.0"],
     ]
     for said in (
-        "Of test data: BLEU.\nDataset d (digits). Source: `experiments/results/d/results.json`.\n"
+        "Of test data: BLEU.\n\n<details ",
+        "</summary>\n\nDataset d (digits). Source: `experiments/results/d/results.json`.\n"
         "Dataset d_slow (digits). Source: `experiments/results/d_slow/results.json`.\n"
         "All: of its languages x, y; 1,000 test outputs; seed 1; decoded with",
         "trained 2026-01-01; commit 0123456; torch",
