@@ -43,6 +43,11 @@ def texts(window, css: str) -> list[str]:
     )
 
 
+def wait_for_list(window) -> None:
+    """Until the panel of a word has more than the sign that its list is on the way."""
+    window.wait("return (document.querySelector('.panel p')?.textContent ?? '…') !== '…'")
+
+
 def press(window, keys: str) -> None:
     """Where the focus is."""
     window.type(":focus", keys)
@@ -74,7 +79,7 @@ def test_translation_shows_what_was_possible(window):
 def test_click_replace_and_translate_anew(window):
     translate(window)
     window.click(f"{SPARSE} .word:nth-child(2)")
-    window.wait("return document.querySelector('.panel')")
+    wait_for_list(window)
     assert texts(window, ".panel p")[0].startswith("These 3 and no other.")
     assert texts(window, ".panel li bdi") == ["house", "green", "houses"]
     window.click(".panel li:nth-child(2)")
@@ -190,7 +195,7 @@ def test_beginning_completes_letters_while_typing(talk):
 def test_softmax_says_how_many_others_there_are(window):
     translate(window)
     window.click("#cards article:nth-child(2) .word:nth-child(2)")
-    window.wait("return document.querySelector('.panel')")
+    wait_for_list(window)
     assert "softmax excludes nothing" in texts(window, ".panel p")[0]
 
 
@@ -308,7 +313,7 @@ def test_narrow_screens_need_no_scrolling_to_the_side(window, width):
     window.size(width, 844, phone=True)
     translate(window, "the house " * 10 + "Donaudampfschifffahrtselektrizitäten" * 3)
     window.click(f"{SPARSE} .word")
-    window.wait("return document.querySelector('.panel')")
+    wait_for_list(window)
     assert window.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -321,7 +326,7 @@ def test_dark_mode_is_dark(window):
 def test_everything_that_can_be_used_has_a_name(window):
     translate(window)
     window.click(f"{SPARSE} .word")
-    window.wait("return document.querySelector('.panel')")
+    wait_for_list(window)
     nameless = window.run(
         """return [...document.querySelectorAll("button, input, textarea, select, [role=listbox]")]
         .filter((e) => !(e.textContent.trim() || e.getAttribute("aria-label") ||
