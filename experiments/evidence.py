@@ -18,6 +18,7 @@ from sparse_fairseq.errors import UsageError
 
 from .paths import ROOT, readable
 from .plan import SPLITS
+from .quantities import read_answer
 from .results import joined, summarise
 from .run_folder import Run, find_runs, read_lines
 
@@ -51,6 +52,8 @@ def copy_evidence(folder: Path, out: Path, add: bool = False) -> list[Path]:
             print(f"left out: {run.problem or f'{run.name} is not finished'}")
     if not finished:
         raise UsageError(f"no finished runs in {readable(folder)}")
+    for run in finished:
+        _refuse_outdated(run)
     documents = {out / RESULTS_FILE: summarise(folder, finished)}
     for run in finished:
         documents[manifest_path(out, run)] = run.manifest
@@ -76,6 +79,17 @@ def manifest_path(out: Path, run: Run) -> Path:
 
 def _is_finished(run: Run) -> bool:
     return run.problem is None and "score" in run.manifest["stages"]
+
+
+def _refuse_outdated(run: Run) -> None:
+    """An error if an analysis was made before the model was trained to its end, or translated."""
+    stages = [run.manifest["stages"].get(name, {}) for name in ("train", "generate")]
+    ended = max(stage.get("finished", "") for stage in stages)
+    for path in sorted(run.analysis_dir.glob("*.json")):
+        made = read_answer(path).get("made") or {}
+        if made.get("date", ended) < ended:
+            command = f"python -m experiments.analysis {readable(run.path)} --only {path.stem}"
+            raise UsageError(f"{readable(path)} is older than what it is about: {command}")
 
 
 def mapped(function: Callable[[str], str], value: Any) -> Any:

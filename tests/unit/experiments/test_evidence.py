@@ -68,6 +68,17 @@ def test_what_is_not_finished_is_left_out_and_named(folder, tmp_path, capsys):
     assert results["systems"]["softmax"]["bleu"]["n"] == 1
 
 
+@pytest.mark.parametrize("stage", ["train", "generate"])
+def test_an_analysis_of_what_the_run_was_before_is_refused(folder, tmp_path, stage):
+    """It is about a model that was trained on, or about outputs that are no longer there."""
+    path = folder / "softmax/seed1/manifest.json"
+    stages = json.loads(path.read_text())["stages"]
+    change(path, stages={**stages, stage: {"finished": "2026-01-02T03:04:06+00:00"}})
+    with pytest.raises(SystemExit, match=r"is older than .*: python -m exp.*/seed1 --only \w+$"):
+        main([str(folder), "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
 def test_runs_that_are_gone_leave_no_manifest(folder, tmp_path):
     out = tmp_path / "out"
     copy_evidence(folder, out)

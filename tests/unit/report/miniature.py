@@ -83,8 +83,9 @@ def _languages(config) -> dict[str, float]:
 
 def write_run(path: Path, data: Path, system: str, seed: int, config: dict | None = None) -> None:
     shift = 0.3 * (seed - 1.5)
-    stages = {"train": {"finished": "2026-01-02T03:04:05+00:00", "seconds": 5000 + 90 * seed}}
-    stages |= {"generate": {"finished": "x"}, "score": {"finished": "x"}}
+    finished = "2026-01-02T03:04:05+00:00"
+    stages = {"train": {"finished": finished, "seconds": 5000 + 90 * seed}}
+    stages |= {"generate": {"finished": finished}, "score": {"finished": finished}}
     manifest = {
         "config": config or {"data": {"source": "de", "target": "en"}},
         "data": {"bin": str(data / "bin"), "text": str(data / "text"), "checksums": {}},
