@@ -112,6 +112,7 @@ ENDS = (("full", "fairseq's end"), ("ahead", "ahead"))
 
 QUANTITIES = (
     Quantity("bleu", "BLEU", 1, "test", (scored("test", "bleu"),), "BLEU"),
+    Quantity("valid_bleu", "valid. BLEU", 1, "valid", (scored("valid", "bleu"),), detail=True),
     Quantity("chrf", "chrF", 1, "test", (scored("test", "chrf"),), "chrF"),
     Quantity(
         *("word_accuracy", "word acc. %", 2, "test", (scored("test", "word_accuracy"),)),

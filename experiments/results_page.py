@@ -156,7 +156,8 @@ def _by_system(evidence: Evidence, chosen: str) -> Table:
     seeds = sorted({seed for own in pairs.values() for seed in own})
     found = [{s: _spread(evidence, s, q) for s in evidence.systems} for q in columns]
     head = ["system", *(["seeds"] if evidence.list_seeds else []), *(q.title for q in columns)]
-    rows = [head + ([f"BLEU − {evidence.systems[0]}"] if pairs else [])]
+    of_seeds = f"seed{'s' * (len(seeds) > 1)} {_listed(seeds)}"
+    rows = [head + ([f"BLEU − {evidence.systems[0]}, {of_seeds}"] if pairs else [])]
     for system in evidence.systems:
         row = [system]
         row += [_listed(evidence.seeds(system)) or "–"] if evidence.list_seeds else []
@@ -167,10 +168,7 @@ def _by_system(evidence: Evidence, chosen: str) -> Table:
     notes += dict.fromkeys(note for quantity in columns for note in quantity.notes)
     if pairs:
         samples = sorted({pair["samples"] for own in pairs.values() for pair in own.values()})
-        notes.append(
-            f"The last column is of seed{'s' * (len(seeds) > 1)} {_listed(seeds)}: p by paired "
-            f"bootstrap, {_listed(samples)} samples."
-        )
+        notes.append(f"p is by paired bootstrap with {_listed(samples)} samples.")
     return Table(rows, notes, columns)
 
 

@@ -141,6 +141,16 @@ def test_results_say_how_an_analysis_made_its_bleu(folder, tmp_path):
         assert run["analyses"]["support"]["signatures"] == []
 
 
+def test_results_have_bleu_of_both_splits(folder, tmp_path):
+    path = folder / "softmax/seed1/scores.json"
+    test = json.loads(path.read_text())["test"]
+    change(path, valid={**test, "bleu": 12.5})
+    copy_evidence(folder, tmp_path / "out")
+    results = results_of(tmp_path / "out")
+    (run,) = (r for r in results["runs"] if (r["system"], r["seed"]) == ("softmax", 1))
+    assert (run["measured"]["valid_bleu"], run["measured"]["bleu"]) == (12.5, test["bleu"])
+
+
 def test_comparisons_of_runs_that_are_not_there_are_left_out(folder, tmp_path):
     def compared() -> set[int]:
         copy_evidence(folder, tmp_path / "out")

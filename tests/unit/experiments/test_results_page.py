@@ -66,7 +66,7 @@ def test_means_and_deviations_over_seeds_with_how_they_were_made(tmp_path):
     )
     text = fill(page("d", "what stood here before\n"), results)
     assert rows(text) == [
-        ["system", "seeds", "BLEU", "support", "proved %", "BLEU − softmax"],
+        ["system", "seeds", "BLEU", "support", "proved %", "BLEU − softmax, seed 1"],
         ["---"] * 6,
         ["softmax", "1", "30.0", "1,234.6", "90.0", "–"],
         ["relu15", "1, 2", "33.0 ± 1.4", "1,234.6 ± 0.0", "90.0 ± 0.0", "+3.1 (p = 0.002)"],
@@ -92,9 +92,9 @@ def test_without_softmax_the_first_system_is_what_others_are_compared_with(tmp_p
     pair |= {"baseline": "relu15", "system": "relu15_tau5"}
     runs = [measured("relu15", 3, 30.0), measured("relu15_tau5", 3, 29.7)]
     text = fill(page("d columns=bleu"), write_evidence(tmp_path / "d", runs, [pair]))
-    assert rows(text)[0] == ["system", "BLEU", "BLEU − relu15"]
+    assert rows(text)[0] == ["system", "BLEU", "BLEU − relu15, seed 3"]
     assert [row[2] for row in rows(text)[2:]] == ["–", "−0.3 (p = 0.300)"]
-    assert "The last column is of seed 3: p by" in text
+    assert "p is by paired bootstrap" in text
 
 
 def test_each_seed_is_compared(tmp_path):
@@ -110,7 +110,8 @@ def test_each_seed_is_compared(tmp_path):
     assert [row[-1] for row in rows(text)[2:]] == [
         *("–", "–, −3.0 (p = –, 0.300)", "−1.0, +2.0 (p = 0.300, 0.010)"),
     ]
-    assert "The last column is of seeds 1, 2: p by paired bootstrap, 1,000 samples." in text
+    assert rows(text)[0][-1] == "BLEU − softmax, seeds 1, 2"
+    assert "p is by paired bootstrap with 1,000 samples." in text
 
 
 def test_a_difference_that_rounds_to_nothing_has_no_sign(tmp_path):
